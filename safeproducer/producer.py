@@ -360,9 +360,9 @@ class SafeProducer(Uninitialised):
         return self.__inspection.explain(topic, partition)
 
     def health(self, *, unresolved_for: float = 30.0) -> Health:
-        """For probes: `ok` unless fatal, or a record has waited for `unresolved_for` seconds for what waiting does not
-        mend; `ready` once brokers were reached, or if nothing was asked of them. Never blocks, asks no broker; callable
-        from any thread. At most half of message.timeout.ms counts. Raises ValueError if `unresolved_for` is no time."""
+        """For probes: `ok` unless fatal, or a record has waited for `unresolved_for` seconds (or half of its time) for
+        what waiting does not mend, or expired and none was delivered since; `ready` once brokers were reached, or if
+        nothing was asked of them. Never blocks, asks no broker. Any thread. Raises ValueError for what is no time."""
         forks.notice()
         return check(self.__engine, self.__inspection, unresolved_for, self.__settings.delivery.timeout)
 

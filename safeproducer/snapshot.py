@@ -51,8 +51,8 @@ class PartitionSnapshot:
     `partition` -1 holds records whose partition librdkafka has not chosen yet, or never did (they failed before).
     `accepted` is the sum of `delivered`, `failed` and `unresolved`. Among the unresolved ones `held` wait in this
     process, not handed over to librdkafka, for `reason`, which `why` is as a sentence with the partition as its
-    subject; both None when none do, but for a topic that is not there ("unknown_topic") and a leader that acknowledges
-    nothing ("leader_silent"): then librdkafka has the records.
+    subject; both None when none do, but for a topic that is not there ("unknown_topic"), a leader that acknowledges
+    nothing ("leader_silent") and one that throttles ("throttled"): then librdkafka has the records.
     A record that was given no partition is accepted on -1 until its report, but held where it will go.
     `replication`: None before the first look at it, and with safeproducer.replication=off.
     """
@@ -149,10 +149,10 @@ class HealthReason:
     """One thing that a producer waits for, or that ended it.
 
     - `code`: one of HoldReason; "replication"; "client_error": brokers are not reached, or cut connections; "waiting":
-      no more is known; "not_polled": reports wait for poll(); "no_broker": none has answered yet; "fatal", "closed",
-      "forked".
-    - `sentence` says it, `cure` what to do, None where there is nothing to do or the sentence says it.
-    - `since`: seconds for which it has been so, or records have waited; None where that is not known.
+      no more is known; "expired": records of a partition failed at their deadline, and none was delivered since;
+      "not_polled": reports wait for poll(); "no_broker": none has answered yet; "fatal", "closed", "forked".
+    - `sentence` says it, `cure` what to do, None where there is nothing to do.
+    - `since`: seconds for which it has been so, or records have waited, known to half a second; None where it is not.
     """
 
     code: str
@@ -165,7 +165,8 @@ class HealthReason:
 class Health:
     """Whether a producer works, for probes.
 
-    - `ok`: no fatal error, and no record has waited too long for what waiting does not mend.
+    - `ok`: no fatal error, no record has waited too long for what waiting does not mend, and none of a partition has
+      failed at its deadline since one of it was delivered.
     - `ready`: it takes records, and brokers have answered, or nothing was asked of them yet.
     - `reasons`: why it is not, and what records have waited for too long, though it ends by itself.
     """

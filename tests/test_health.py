@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 from confluent_kafka.serialization import StringSerializer
 
 from safeproducer import FatalError, Health, HealthReason, SafeProducer, SafeSerializingProducer
+from safeproducer.pipeline.reports.losses import Losses
+from safeproducer.runtime import clock
 from safeproducer.testing import FakeCluster
 
 WORKS = Health(ok=True, ready=True)
@@ -88,7 +91,8 @@ def test_brokers_that_nobody_reaches_make_it_unready(unreachable: dict[str, obje
         producer.poll(0.01)
     told = producer.health()
     assert (told.ok, told.ready, codes(told)) == (True, False, ["no_broker"])
-    assert "bootstrap.servers" in str(told.reasons[0].cure)
+    assert re.match("No broker has answered yet; the last client error was: The broker 127", told.reasons[0].sentence)
+    assert re.match("Check (the host and port in )?bootstrap.servers", str(told.reasons[0].cure))
     told = when(producer, lambda told: not told.ok)
     reason = next(one for one in told.reasons if one.code == "client_error")
     assert "refuses the connection" in reason.sentence
@@ -158,6 +162,47 @@ def test_a_misspelt_topic_is_told(make: Callable[..., SafeProducer]) -> None:
     (reason,) = told.reasons
     assert "topic 'tt' is not there" in reason.sentence
     assert reason.cure == "Create the topic, or grant DESCRIBE on it."
+
+
+def test_it_does_not_flap_between_waves_of_records_that_expire(cluster: FakeCluster) -> None:
+    """Not ok after half of message.timeout.ms, and until a record gets through, though none waits in between."""
+    with SafeProducer(config(cluster, **{"message.timeout.ms": 3_000})) as producer:
+        producer.produce("t", b"x")
+        assert producer.flush(10) == 0
+        cluster.pause(1)
+        producer.produce("t", b"x")
+        began, deadline = time.monotonic(), time.monotonic() + 20
+        while producer.health().ok:  # of the 30 s at its default
+            assert time.monotonic() < deadline, producer.health()
+            producer.poll(0.01)
+        assert time.monotonic() - began >= 1.5
+        while producer.snapshot().unresolved:
+            assert not producer.health().ok
+            producer.poll(0.01)
+        told = producer.health()
+        assert (told.ok, told.ready, codes(told)) == (False, True, ["expired"])
+        assert "records of t [0] failed at their deadline, the last 0 s ago, and none" in told.reasons[0].sentence
+        assert told.reasons[0].sentence in producer.explain().replace("Records of", "records of")
+        assert (told.reasons[0].since or 0, told.reasons[0].cure) > (2.9, "")
+        cluster.resume(1)
+        producer.produce("t", b"x")
+        assert producer.flush(20) == 0
+        assert producer.health(unresolved_for=0) == WORKS
+
+
+def test_a_partition_that_lost_records_is_forgotten_where_others_get_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After message.timeout.ms; its topic that others get through to, at once."""
+    delivered, now = [0, 0], 100.0
+    losses = Losses(10.0)
+    losses.told_by(lambda topic: "", lambda topic, partition: "its leader is broker 1", lambda tp: tuple(delivered))  # type: ignore[arg-type,return-value]
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    assert losses.cause("t", 0, late=True) == "its leader is broker 1"
+    assert losses.known(1000.0)["t", 0][0] == 910.0
+    delivered[1] += 1
+    assert losses.known(109.0)
+    assert not losses.known(110.0)
+    delivered[0] += 1
+    assert not losses.known(101.0)
 
 
 def test_a_fatal_error_comes_first(cluster: FakeCluster, plant_fatal: Callable[[SafeProducer], None]) -> None:

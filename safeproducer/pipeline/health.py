@@ -39,7 +39,9 @@ def check(engine: Engine, inspection: Inspection, unresolved_for: float, timeout
         age = located.ages.get((row.topic, row.partition))
         found = list(located.causes(row, troubles, leaders))
         if not found:
-            found = [Cause("waiting", f"{count} record(s) for {tp_name(row)} have no acknowledgement yet")]
+            late = timeout and age is not None and age >= timeout  # purged, and its report is on its way
+            sentence = f"{count} record(s) for {tp_name(row)} have no acknowledgement yet"
+            found = [Cause("expired" if late else "waiting", sentence, HoldReason.EXPIRY.cure if late else None, age)]
         for one in found:
             since = one.seconds if age is None or one.code == "expired" else age
             reasons.append(HealthReason(str(one.code), addressed(one.sentence), since, one.cure))

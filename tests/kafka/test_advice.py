@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeproducer.kafka import advice as module
-from safeproducer.kafka.advice import advice, is_permanent
+from safeproducer.kafka.advice import advice, is_permanent, joined, told_apart
 from safeproducer.kafka.arguments import WAYS_OUT, unable
 
 CODES = sorted({KafkaError(getattr(KafkaError, name)).name() for name in dir(KafkaError) if name.isupper()})
@@ -96,6 +96,12 @@ CODES = sorted({KafkaError(getattr(KafkaError, name)).name() for name in dir(Kaf
             "ssl://127.0.0.1:9/bootstrap: Disconnected: connection reset by peer (after 1ms in state SSL_HANDSHAKE)",
             ["without TLS", "security.protocol"],
         ),
+        (
+            "_TRANSPORT",
+            "127.0.0.1:9/bootstrap: Receive failed: Invalid response size 1213486160 (0..100000000): increase "
+            "receive.message.max.bytes",
+            ["127.0.0.1:9 speaks HTTP", "bootstrap.servers"],
+        ),
         ("_TIMED_OUT", "no answer within 10 s", ["cannot be reached", "firewall"]),
         ("_INVALID_ARG", 'No such configuration property: "lingerms"', ["lingerms", "correct its name"]),
         ("_INVALID_ARG", 'Invalid value for configuration property "acks"', ["acks", "correct the value"]),
@@ -116,6 +122,9 @@ def test_the_sentence_says_what_and_what_to_do(code: str, reason: str, words: li
         assert word in sentence
     assert sentence.endswith(".")
     assert "(after " not in sentence
+    meaning, cure = told_apart(code, reason)
+    assert sentence == joined(meaning, cure)
+    assert cure[:1].isupper()
 
 
 @given(code=st.sampled_from(CODES) | st.from_regex(r"[A-Z_]{1,20}", fullmatch=True), reason=st.text(max_size=60))

@@ -115,6 +115,17 @@ def test_the_end_of_a_throttle_time_is_no_reason_to_leave_a_lane_with_records() 
     assert decide(facts._replace(throttled_until=None), NOW) == Hold(None, HoldReason.LANE_CHANGE, None, SOON)
 
 
+def test_a_throttle_time_is_blamed_while_it_lasts_and_no_longer() -> None:
+    """What lies unread at a broker that throttles makes it no silent one; the hold of a time that is over is none."""
+    facts = PartitionFacts(stays=False, throttled_until=NOW + 2, direct=DirectFacts(stalled=True, keeps=True))
+    throttled = decide(facts, NOW)
+    assert isinstance(throttled, Hold)
+    assert (throttled.reason, throttled.lasts(NOW), throttled.lasts(NOW + 2)) == (HoldReason.THROTTLED, True, False)
+    silent = decide(facts._replace(throttled_until=None, probing=True), NOW)
+    assert isinstance(silent, Hold)
+    assert (silent.reason, silent.lasts(NOW + 60)) == (HoldReason.LEADER_SILENT, True)
+
+
 @given(batches, st.none() | st.floats(0.001, 1000), st.booleans(), times)
 def test_a_batch_that_goes_breaks_no_rule(
     batch: BatchFacts, throttled: float | None, probing: bool, now: float

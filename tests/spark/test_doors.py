@@ -125,6 +125,8 @@ def test_an_exception_of_the_callback_fails_the_query() -> None:
 
     with pytest.raises(RuntimeError, match="not this one"):
         SafeProducerSink(OPTIONS, on_batch=broken).write(Frame(totals()))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="on_batch='keep' cannot be called: give a function that takes a BatchReport"):
+        SafeProducerSink(OPTIONS, on_batch="keep")  # type: ignore[arg-type]
 
 
 def test_jobs_say_what_they_write() -> None:

@@ -26,11 +26,16 @@ class Client:
     def __init__(self) -> None:
         self.asked = 0
         self.hangs = False
+        self.connected = True
+        self.patience: list[float] = []
         self.before: Callable[[], object] = int
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         self.asked += 1
+        self.patience.append(timeout)
         self.before()
+        if not self.connected:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         if self.hangs:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         found = {topic: SimpleNamespace(error=None, partitions={0: PARTITION})}
@@ -97,6 +102,35 @@ def test_a_lane_without_an_answer_is_asked_again_and_the_others_do_not_wait(clie
     assert clients[DIRECT_LANE].asked >= 2
     assert clients[1].asked == 1
     assert not service.concerns(DIRECT_LANE)
+
+
+def test_a_dead_cluster_is_hardly_asked(clients: dict[int, Any]) -> None:
+    """librdkafka tries to connect every 50 ms for as long as a question waits for a broker."""
+    service, client = Service(clients), clients[DIRECT_LANE]
+    client.connected = False
+    client.before = lambda: setattr(client, "connected", client.asked > 4)
+    service.metadata.want("t")
+    service.finish()
+    most = client.patience[0]
+    assert client.patience == [most, *4 * [pytest.approx(most / 15)]]
+
+
+def test_the_first_question_goes_first(clients: dict[int, Any]) -> None:
+    """It asks nobody before there is a connection; another question would make librdkafka connect."""
+    service, first = Service(clients), SimpleNamespace(topic="t", end=int)
+    looks: list[int] = []
+
+    def ask(_: object) -> None:
+        looks.append(clients[DIRECT_LANE].asked)
+        if len(looks) == 3:
+            first.topic = None
+
+    first.ask = ask
+    service.metadata.first = first
+    service.metadata.want("t")
+    service.finish()
+    assert looks == [0, 0, 0]
+    assert clients[DIRECT_LANE].asked == 1
 
 
 def test_a_change_during_a_question_is_asked_for_again(clients: dict[int, Any]) -> None:

@@ -117,6 +117,7 @@ class Rig:
         self.cluster = ClusterView(delivery, Throttle())
         self.topics = ["orders"]
         self.silent: set[TopicPartition] = set()
+        self.connection = "UP"
         people: Any = self.people
         self.asker = Asker(lambda: self.brokers, bool, lambda: True, people.trouble)  # type: ignore[arg-type, return-value]
         self.asker.stop()  # no thread asks
@@ -134,9 +135,8 @@ class Rig:
         for tp, rate in self.sent.items():
             self.totals[tp] += rate / 2
         rows = {tp: PartitionStatistics(1, None, 0, 0, 0, 0, 0, int(2 * sent)) for tp, sent in self.totals.items()}
-        broker = BrokerStatistics("b", "UP", 0, 0, 0, 0, 0, 0, None, int(sum(self.totals.values())))
-        if rows:  # compressed to a half
-            self.cluster.update(0, Statistics(self.now, None, None, 0, 0, {1: broker}, rows))
+        broker = BrokerStatistics("b", self.connection, 0, 0, 0, 0, 0, 0, None, int(sum(self.totals.values())))
+        self.cluster.update(0, Statistics(self.now, None, None, 0, 0, {1: broker}, rows))  # compressed to a half
         self.replication.look(self.now, lambda now: self.silent)
         while (question := self.asker.next(self.now)[0]) is not None:
             self.asker.ask(question)
@@ -401,6 +401,19 @@ def test_a_silent_leader_is_asked_each_second_by_a_client_of_its_own(rigs: Rigs)
     rig.play(6)
     assert [address for _, _, address in rig.brokers.metadata[:3]] == [f"kafka-{node}:9092" for node in (1, 2, 3)]
     assert rig.said().in_sync == (3,)
+
+
+def test_nobody_is_asked_while_no_broker_is_connected(rigs: Rigs) -> None:
+    """Each client of its own would try to connect 20 times a second."""
+    rig = rigs()
+    rig.play(5)
+    rig.brokers.metadata = []
+    rig.silent, rig.connection = {TP}, "DOWN"
+    rig.play(10)
+    assert not rig.brokers.metadata
+    rig.connection = "UP"
+    rig.play(1)
+    assert rig.brokers.metadata
 
 
 def test_below_the_minimum_is_known_while_a_follower_hangs(rigs: Rigs) -> None:

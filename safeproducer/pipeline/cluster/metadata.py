@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from safeproducer.kafka.lane_client import NEAR, is_asked, measured, partitions_of
+from safeproducer.kafka.lane_client import NEAR, cause_of, is_asked, measured, partitions_of
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.policy.client_reports import TopicMetadata
 from safeproducer.policy.hold_reason import HoldReason
@@ -28,6 +28,8 @@ _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 _ASK_FOR = 0.3
 """Seconds of one question: how long closing the producer may have to wait for it."""
+_UNCONNECTED = 0.02
+"""The same behind one that found no broker connected: librdkafka tries to connect every 50 ms as long as one waits."""
 _SLICE = 0.1
 """Seconds of one wait for a connection, of which two may follow each other: close() and the exit wait for them."""
 _DELAY = 0.01
@@ -158,11 +160,13 @@ class Metadata(BackgroundThread):
         self.first.end()
 
     def _ask(self) -> None:
-        pause = _FIRST_PAUSE
+        pause, patience = _FIRST_PAUSE, _ASK_FOR
         while (self._wanted or self.first.topic is not None) and not self._stopped.is_set():
             answered = False
             if asked_first := self.first.topic is not None:
                 self.first.ask(self._answered)
+                if self.first.topic is not None:  # no broker is connected yet
+                    continue
             for (topic, number), since in tuple(self._wanted.items()):
                 if self._stopped.is_set():
                     return
@@ -172,7 +176,8 @@ class Metadata(BackgroundThread):
                     self._wanted.pop((topic, number), None)
                     continue
                 asked_at = clock.real()
-                found, code = _answer(lane, topic)
+                found, code = _answer(lane, topic, patience)
+                patience = _UNCONNECTED if code == KafkaError._TRANSPORT else _ASK_FOR
                 settled = code != KafkaError.UNKNOWN_TOPIC_OR_PART or self._miss(topic, asked_at, lane)
                 del lanes, lane  # a producer nobody refers to is to be freed at once
                 if found is not None:
@@ -196,12 +201,12 @@ class Metadata(BackgroundThread):
         return True
 
 
-def _answer(lane: Any, topic: str) -> tuple[TopicMetadata | None, int | None]:
+def _answer(lane: Any, topic: str, patience: float) -> tuple[TopicMetadata | None, int | None]:
     """What is said of it, and the code of its error."""
     try:
-        answer = lane.list_topics(topic, _ASK_FOR)
-    except Exception:  # it has no answer, or is closed by now; what is wrong with it is told where records need it
-        return None, None
+        answer = lane.list_topics(topic, patience)
+    except Exception as error:  # none, or it is closed by now; what is wrong with it is told where records need it
+        return None, cause_of(error).code()
     entry = answer.topics.get(topic)
     code = None if entry is None or entry.error is None else entry.error.code()
     if entry is None or code == KafkaError.LEADER_NOT_AVAILABLE:

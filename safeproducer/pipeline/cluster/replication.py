@@ -143,7 +143,7 @@ class Replication:
             self._judge(topic, {tp: known[tp] for tp in infos[topic]}, known, now)
 
     def _ask_for(self, topic: str, state: _Topic, now: float) -> None:
-        if silent := [tp for tp in self._silent if tp[0] == topic]:
+        if (silent := [tp for tp in self._silent if tp[0] == topic]) and self._cluster.connected():
             question = Question(REPLICAS, self._cluster.partitions.leader(*min(silent)), topic)
             self._asker.want(question, self._ask_replicas, now, for_seconds=2 * SILENT)
         elif state.looks(now):

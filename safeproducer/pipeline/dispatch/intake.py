@@ -95,8 +95,7 @@ class Intake:
         direct = not (buffer.held or buffer.records or self.rechecks or self._placement.follows_others(*tp))
         if not (direct and self._takes_directly(buffer, value, key, report, timestamp, headers, size)):
             self._record_buffer.refuse_excess(buffer, size, 1, size + lengths)
-            timestamp = timestamp or int(clock.time() * 1000)
-            record = (value, key, id(report), timestamp, headers, size + overhead, now)
+            record = (value, key, id(report), timestamp or int(clock.time() * 1000), headers, size + overhead, now)
             if not self._append(buffer, record, report):
                 self._send_after_all(buffer, record, report)
 

@@ -129,6 +129,7 @@ def test_a_throttle_time_that_lasts_is_the_cause(cluster: FakeCluster, make: Mak
         producer.produce("t", b"x", partition=partition)
     told = producer.explain("t", 0)
     assert re.search(r"broker 1(, its leader,)? throttles this client for another ", cause(told))
+    assert {row.reason for row in producer.snapshot().partitions if row.partition == 0} == {HoldReason.THROTTLED}
     assert past(told) == ""
     if mode != "passthrough":  # where nothing tells who leads
         assert "quota" not in producer.explain("t", 1)

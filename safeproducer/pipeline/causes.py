@@ -67,7 +67,8 @@ class Located(NamedTuple):
         for row in sorted(rows, key=lambda row: row.partition < 0):
             reports, _ = self.of(row.topic, None if row.partition < 0 else row.partition)
             owed = row.unresolved - reports - elsewhere[row.topic] * (row.partition < 0)
-            elsewhere[row.topic] += max(0, row.held - row.unresolved)
+            unplaced = max(0, row.held - row.unresolved)
+            elsewhere[row.topic] += unplaced
             if (count := max(owed, row.held, 0)) or (row.topic, row.partition) in self.lost:
                 yield row, count
 

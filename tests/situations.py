@@ -126,6 +126,7 @@ class Case:
 
     - `code`: of a row of snapshot(). `health`: a code of health(unresolved_for=0), which is `ok` and `ready` or not.
     - `cure`: in explain() or a reason of health(); `never` is not in it.
+    - `before`: marks of what records waited for until then, which metrics and spans go on to tell.
     - `logs`: a line of the log says so, too.
     - `end`: ends it; the records are delivered then, or fail with `error`.
     """
@@ -140,6 +141,7 @@ class Case:
     cure: str = ""
     never: str = "no such words"
     lasts: float = 2.0
+    before: str = ""
     logs: str = ""
     end: Callable[[Scene], None] = lambda scene: None
     error: str | None = None
@@ -180,7 +182,7 @@ def play(case: Case, scene: Scene) -> None:
             code for code, told in (("expired", case.lost), ("no_broker", not case.ready)) if told
         }, health
         scene.until(lambda: not scene.exported.throttles())
-        scene.exported.over(case.marks, case.code)
+        scene.exported.over(f"{case.marks}, {case.before}", case.code)
         if case.error is None:
             assert not scene.errors
         else:
@@ -218,7 +220,7 @@ def _while_it_lasts(case: Case, scene: Scene, producer: SafeProducer) -> None:
         wrong = [mark for mark, words in MARKS.items() if mark not in allowed and re.search(words, cause)]
         assert not wrong, (wrong, text)
         complete = _complete(case, cause, rows, health)
-        scene.exported.agree(scene.producers, case.marks)
+        scene.exported.agree(scene.producers, f"{case.marks}, {case.before}")
         if known and ((before and producer.snapshot().unresolved) or (case.lost and case.code is None)):
             assert complete, (text, health, rows)
         if complete and not known:
@@ -431,6 +433,7 @@ CASES = {
         "leader_silent",
         "leader_silent",
         cure=_LEADER_CURE,
+        before="throttle",
         lasts=0.2,
         end=lambda scene: scene.control.start(2),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
+import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -108,14 +109,29 @@ def test_a_throttle_time_that_has_ended_is_told_as_past(cluster: FakeCluster, ma
     assert producer.snapshot().throttled_brokers == {1: SHORT_MS / 1000}
 
 
-def test_a_cure_is_told_once(unreachable: dict[str, object]) -> None:
-    """However many partitions it would help, and nothing where waiting is all there is to do."""
+def test_a_reason_and_a_cure_are_told_once(unreachable: dict[str, object]) -> None:
+    """However many partitions have it or would be helped, and no cure where waiting is all there is to do."""
     reasons = (HoldReason.LINGER, HoldReason.LINGER, HoldReason.LANES_BUSY, HoldReason.TURN)
     rows = [PartitionSnapshot("t", n, 1, 0, 0, 1, 1, "waits", reason) for n, reason in enumerate(reasons)]
     with SafeProducer(unreachable) as producer:
         account = dataclasses.replace(producer.snapshot(), partitions=tuple(rows))
     told = explanation(dataclasses.replace(account, state="open"), None, None, (), lambda *_: set())
-    assert told.endswith(f"t [3] are held back: the partition waits. {reasons[0].cure} {reasons[2].cure}")
+    places = ", ".join(f"1 for t [{number}]" for number in range(4))
+    cures = f"{reasons[0].cure} {reasons[2].cure}"
+    assert told == f"4 record(s) wait: {places} are held back: the partition waits. {cures}"
+
+
+@pytest.mark.parametrize("mode", TOLD_BY_STATISTICS)
+def test_a_port_that_never_answers_is_named(mode: str) -> None:
+    """Soon after it accepted a connection; librdkafka tells of it after ten seconds, without its address."""
+    with socket.create_server(("127.0.0.1", 0)) as port:
+        address = "{}:{}".format(*port.getsockname())
+        producer = SafeProducer({"bootstrap.servers": address, "safeproducer.mode": mode, "log_level": 0})
+        producer.produce("t", b"x")
+        named = f"a connection to {address} has got no further than APIVERSION_QUERY for "
+        wait(producer, lambda: named in producer.explain())
+        assert "the last client error" not in producer.explain()
+        producer.close(0)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -85,7 +85,8 @@ class Statistics:
     `producer_id` and `producer_epoch` are None when it has none. `messages` and `message_bytes` are what the client
     holds, reports not yet served included. `brokers` are by node id, 0 and above. In
     `partitions` partition -1 is where records wait whose partition is not chosen yet. `metadata_ages`: topic -> seconds
-    since this client got its metadata; 0 also while it has none.
+    since this client got its metadata; 0 also while it has none. `begun`: address -> (state, seconds in it) of
+    connections that are not ready.
     """
 
     at: float
@@ -96,10 +97,15 @@ class Statistics:
     brokers: Mapping[int, BrokerStatistics]
     partitions: Mapping[TopicPartition, PartitionStatistics]
     metadata_ages: Mapping[str, float] = field(default_factory=dict)
+    begun: Mapping[str, tuple[str, float]] = field(default_factory=dict)
 
 
 _LONGEST_AGE = 10**12
 """Milliseconds."""
+
+
+_BEGUN = ("CONNECT", "SSL_HANDSHAKE", "APIVERSION_QUERY", "AUTH_HANDSHAKE", "AUTH_LEGACY", "AUTH_REQ")
+"""States of a connection that waits for what is at its other end."""
 
 
 class _MalformedError(Exception):
@@ -119,7 +125,7 @@ def read(text: str) -> Statistics | None:
     except (ValueError, RecursionError, OverflowError, _MalformedError):
         return None
     producer_id, producer_epoch = _identity(document.get("eos"))
-    lists = _brokers(document), _partitions(document), _ages(document)
+    lists = _brokers(document), _partitions(document), _ages(document), _begun(document)
     return Statistics(at, producer_id, producer_epoch, messages, message_bytes, *lists)
 
 
@@ -194,6 +200,15 @@ def _brokers(document: Any) -> dict[int, BrokerStatistics]:
         except (_MalformedError, OverflowError):
             continue
     return found
+
+
+def _begun(document: Any) -> dict[str, tuple[str, float]]:
+    entries = _entries(document, "brokers").values()
+    return {
+        str(entry.get("name")).rpartition("/")[0]: (entry["state"], _count(entry, "stateage") / 1e6)
+        for entry in entries
+        if type(entry) is dict and entry.get("state") in _BEGUN
+    }
 
 
 def _broker(entry: dict[str, Any]) -> BrokerStatistics:

@@ -19,8 +19,8 @@ Leaders = Callable[[str, int], set[int]]
 class Cause(NamedTuple):
     """One thing that records of a partition wait for, with what to do, None for nothing. `code`: as of HealthReason.
 
-    `clause`: the sentence among those of other partitions, where `name` follows it. `seconds`: for how long it has been
-    so, None where that is as long as records wait.
+    `clause`: the sentence among those of other partitions, where `name` follows it; "1 for name" is in front of it.
+    `seconds`: for how long it has been so, None where that is as long as records wait.
     """
 
     code: str
@@ -76,19 +76,19 @@ class Located(NamedTuple):
         self, row: PartitionSnapshot, troubles: Iterable[Trouble], leaders: Leaders, window: str = ""
     ) -> Iterator[Cause]:
         """What such a row waits for, its own reason first."""
-        name, held = tp_name(row), f"{row.held} for {tp_name(row)} are held back: " if row.held else ""
+        name, held = tp_name(row), f"{row.held} for {tp_name(row)}" if row.held else ""
         if stops(row) and (known := row.replication) is not None:
-            yield Cause("replication", known.sentence, known.cure or None, None, f"{held}{known.sentence}{window}")
+            yield Cause("replication", known.sentence, known.cure or None, None, f"{known.sentence}{window}", held)
             return
         matters = [one for one in concerning(troubles, [row], leaders) if not one.over]
         why, absent = row.reason, self.absent.get(row.topic)
         if absent:
-            yield Cause(HoldReason.UNKNOWN_TOPIC, absent, HoldReason.UNKNOWN_TOPIC.cure, None, f"{held}{absent}")
+            yield Cause(HoldReason.UNKNOWN_TOPIC, absent, HoldReason.UNKNOWN_TOPIC.cure, None, absent, held)
         elif held and why is not None:
             # A topic that no broker could tell of may be there.
             hidden = why is HoldReason.UNKNOWN_TOPIC and any(one.node is None for one in matters)
-            clause = f"{held}the partition {row.why}{window}"
-            yield Cause(why, f"{name} {row.why}", None if hidden else why.cure, None, clause)
+            clause = f"the partition {row.why}{window}"
+            yield Cause(why, f"{name} {row.why}", None if hidden else why.cure, None, clause, held)
         for one in matters:
             if not held or one.code != why:
                 yield Cause(one.code, one.clause, one.cure or None, one.seconds)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from safeproducer.pipeline.causes import Leaders, Located, concerning, stops
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.counters import UNASSIGNED, PartitionCounters, TopicCounters
-from safeproducer.policy.client_reports import Trouble, throttling
+from safeproducer.policy.client_reports import Trouble, begun, throttling
 from safeproducer.policy.decision import Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER, TopicPartition
@@ -88,7 +88,8 @@ def _reasons(
 
 
 def _with(clause: str, names: set[str]) -> str:
-    return " ".join([clause, ", ".join(sorted(filter(None, names))[:_MOST_REASONS])]).rstrip()
+    places = ", ".join(sorted(filter(None, names), key=lambda name: name.partition(" for ")[::-1])[:_MOST_REASONS])
+    return f"{places} are held back: {clause}" if " for " in places else f"{clause} {places}".rstrip()
 
 
 def _over(clauses: list[str]) -> str:
@@ -260,9 +261,7 @@ class Inspection:
         counters, cluster = engine.counters, engine.holds.cluster
         sent: Counter[TopicPartition] = Counter()
         for told in cluster.statistics.values():
-            sent.update(
-                {tp: it.in_flight + it.queued for tp, it in told.partitions.items() if it.in_flight + it.queued}
-            )
+            sent.update({tp: left for tp, it in told.partitions.items() if (left := it.in_flight + it.queued)})
         counts = {topic: cluster.partitions.count(topic) for topic in topics}
         absent = {topic: clause for topic in topics if (clause := cluster.partitions.absent(topic))}
         reports = counters.report_queue.reports.by_partition(counters.topics.copy())
@@ -287,6 +286,8 @@ class Inspection:
         for broker, until in (held | ended).items():
             yield throttling(broker, until, now)
         connected, delivered = cluster.connected(), self._engine.updates.delivered
+        for one in () if connected else cluster.statistics.copy().values():
+            yield from begun(one.begun, now - one.at)
         cuts = cluster.cuts(now)
         for node, clause in cuts.items():
             yield Trouble(clause, node, over=False, cure=HoldReason.LEADER_SILENT.cure or "")

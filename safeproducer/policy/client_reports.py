@@ -91,6 +91,27 @@ def broker_in(reason: str, all_down: bool) -> tuple[int | None, bool]:
     return (int(name), False) if name.isdecimal() else (None, True)
 
 
+_BEGINS_WITHIN = 1.0
+"""Seconds that a connection may take to get ready, long round trips included."""
+
+
+def begun(connections: Mapping[str, tuple[str, float]], more: float) -> list[Trouble]:
+    """Connections that do not get ready: address -> (librdkafka's state of it, seconds in it, `more` ago)."""
+    told = [
+        (address, state, age + more) for address, (state, age) in connections.items() if age + more > _BEGINS_WITHIN
+    ]
+    return [
+        Trouble(
+            f"a connection to {address} has got no further than {state} for {seconds:.0f} s",
+            None,
+            over=False,
+            seconds=seconds,
+            cure="Check that a broker listens there, with TLS or without it as security.protocol says.",
+        )
+        for address, state, seconds in told
+    ]
+
+
 def throttling(node: int, until: float, now: float) -> Trouble:
     """A broker announced a throttle time that ends, or ended, at `until`. A negative `node` is one that is not known.
 

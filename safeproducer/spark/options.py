@@ -313,6 +313,9 @@ def _bad_rows(options: Mapping[str, str]) -> BadRows:
         raise refused(BAD_ROWS, mode, "it must be one of fail, topic, skip", "Correct it")
     if (topic is None) == (mode == "topic"):
         raise refused(BAD_ROWS_TOPIC, topic or "", f"{BAD_ROWS} is {mode}", "Give it together with topic, or neither")
+    if mode == FAIL and BAD_ROWS_MAX in options:
+        problem = f"{BAD_ROWS} is {FAIL}, and the first bad row fails its task"
+        raise refused(BAD_ROWS_MAX, options[BAD_ROWS_MAX], problem, f"Leave it out, or set {BAD_ROWS} to topic or skip")
     if topic is not None and topic == options.get(TOPIC):
         raise refused(BAD_ROWS_TOPIC, topic, "the good rows go there", "Name another topic for the bad ones")
     most = options.get(BAD_ROWS_MAX, "1%").strip()

@@ -295,6 +295,8 @@ def test_the_options(text: str, most: str | int) -> None:
     [
         ({"bad_rows": "drop"}, "must be one of fail, topic, skip"),
         ({"bad_rows": "topic"}, "bad.rows is topic"),
+        ({"bad_rows": "fail", "bad_rows_max": "5"}, "bad.rows.max' = '5': safeproducer.spark.bad.rows is fail"),
+        ({"bad_rows_max": "5"}, "bad.rows is fail"),
         ({"bad_rows": "skip", "bad_rows_topic": "dead"}, "bad.rows is skip"),
         ({"bad_rows": "topic", "bad_rows_topic": "orders"}, "the good rows go there"),
         *[

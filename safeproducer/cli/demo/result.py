@@ -54,11 +54,12 @@ class Result:
         if total.flawless:
             order = "each partition in the order of produce()" if self.steps else "each file's lines in order"
             return (
-                f"All {total.accepted:,} records were delivered; the log holds each of them exactly once and {order}."
+                f"All {total.accepted:,} records were delivered, {_counted(total)}; the log holds each of them exactly "
+                f"once and {order}."
             )
-        flaws = [f"{getattr(total, name):,} {words(name)}" for name in FLAWS if getattr(total, name)]
+        flaws = [f"{getattr(total, name):,} {words(name)}" for name in FLAWS if getattr(total, name) or name in _TOLD]
         given = total.accepted + total.refused
-        return f"Of {given:,} records {total.delivered:,} were delivered: {', '.join(flaws) or 'none failed'}."
+        return f"Of {given:,} records {total.delivered:,} were delivered: {', '.join(flaws)}."
 
     def document(self) -> dict[str, Any]:
         latencies = self.experiment.latencies
@@ -108,11 +109,17 @@ def words(column: str) -> str:
     return column.replace("_", " ")
 
 
+def _counted(total: Counts) -> str:
+    return ", ".join(f"{getattr(total, name):,} {name}" for name in _TOLD)
+
+
 def _milliseconds(seconds: float) -> float | None:
     return None if math.isnan(seconds) else round(seconds * 1000, 3)
 
 
 _COLUMNS = ("accepted", "delivered", "not_written", "unknown", "lost", "duplicated", "reordered")
+_TOLD = _COLUMNS[-3:]
+"""Told where they are 0, too."""
 # Shown only where there is something to show; the JSON has all.
 _RARE = ("refused", "unexpected", "contradicted", "unconfirmed")
 _WIDE = 120

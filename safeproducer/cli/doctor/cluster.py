@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
 from safeproducer.cli.common.admin_settings import AskError, ProducerState, TopicPartition, admin_settings
@@ -180,7 +181,7 @@ class ClusterLook:
             configs = reader.configs(addresses, self._timeout)
             brokers = [_broker(number, address, configs[number]) for number, address in addresses.items()]
             self.cluster = Cluster(brokers, all_topics=not names)
-            topics = self._topics(reader, names)
+            topics, missing = self._topics(reader, names)
         except KafkaException as error:
             reason = error.args[0]
             raise Failure(advice(reason.name(), reason.str()), code=reason.name()) from error
@@ -194,6 +195,8 @@ class ClusterLook:
         known = expirations(brokers)
         counted = [_census(name, topic, answers, known, lines) for name, topic in topics.items()]
         self.cluster = Cluster(brokers, counted, not names, found)
+        if missing is not None:
+            raise missing
 
     def _connect(self) -> ClusterReader:
         settings, errors = self._settings, BrokerErrors(self._screen)
@@ -205,14 +208,17 @@ class ClusterLook:
             raise
         return reader
 
-    def _topics(self, reader: ClusterReader, names: Sequence[str]) -> Mapping[str, Topic]:
+    def _topics(self, reader: ClusterReader, names: Sequence[str]) -> tuple[Mapping[str, Topic], Failure | None]:
+        """Those that are there, and what to raise for one that is not."""
         if not names:
-            return reader.all_topics(self._timeout)
+            return reader.all_topics(self._timeout), None
         topics = reader.topics(dict.fromkeys(names), self._timeout)
-        for name, topic in topics.items():
-            if topic.error == _UNKNOWN_TOPIC:
-                raise topic_failure(name, topic.error, "it does not exist")
-        return topics
+        missing = next((name for name, topic in topics.items() if topic.error == _UNKNOWN_TOPIC), None)
+        if missing is None:
+            return topics, None
+        near = get_close_matches(missing, reader.list_topics(self._timeout).topics, 1)
+        failure = topic_failure(f"{missing}{f' (nearest name: {near[0]!r})' if near else ''}", _UNKNOWN_TOPIC, "")
+        return {name: topic for name, topic in topics.items() if topic.error != _UNKNOWN_TOPIC}, failure
 
     def _ask(self, topics: Mapping[str, Topic], servers: Sequence[str]) -> tuple[Answers, _Moves | None, list[Unread]]:
         led: dict[int, list[TopicPartition]] = {}

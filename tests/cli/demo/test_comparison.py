@@ -1,11 +1,14 @@
 """The oracle finds each planted fault, in the right column and partition, and nothing else."""
 
 from dataclasses import asdict
+from typing import Any
 
 import pytest
 
+from safeproducer.cli.common.stop import StopRequest
 from safeproducer.cli.demo.experiment import identify
 from safeproducer.cli.demo.proof import Counts, Fate, Sent, compare
+from safeproducer.cli.demo.result import Result
 
 Log = list[tuple[int, bytes]]
 
@@ -130,3 +133,16 @@ def test_rows_may_be_anything_that_a_value_tells(sent: dict[bytes, Sent], log: L
         None: {"unexpected": 1},
     }
     assert (total.accepted, total.in_log) == (20, 21)
+
+
+def test_the_sentence_counts_what_is_zero(sent: dict[bytes, Sent], log: Log) -> None:
+    """Lost, duplicated and reordered are the point, whatever the width of the terminal."""
+    experiment: Any = None
+
+    def sentence() -> str:
+        rows, total = compare(sent, log, identify)
+        return Result("here", "t", rows, total, experiment, 0.0, (), StopRequest()).sentence()
+
+    assert sentence().startswith("All 20 records were delivered, 0 lost, 0 duplicated, 0 reordered; the log ")
+    log.remove((1, value("b", 9)))
+    assert sentence() == "Of 20 records 20 were delivered: 1 lost, 0 duplicated, 0 reordered."

@@ -116,9 +116,13 @@ def test_one_topic_by_partition(here: CommandHere, cluster: FakeCluster) -> None
 
 
 def test_a_topic_that_does_not_exist(here: CommandHere, cluster: FakeCluster) -> None:
-    """Exit 2 with its name, and the topic is not made by asking."""
+    """Exit 2 with its name and the nearest one, and the topic is not made by asking."""
     found = document(here.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--topic", "missing", "--json"), 2)
-    assert "missing" in found["error"]["message"]
+    assert found["error"]["message"].startswith("Topic missing: ")
+    asked = "--topic", "chruned", "--topic", "calm"
+    near = document(here.run("doctor", "--bootstrap-servers", cluster.bootstrap, *asked, "--json"), 2)
+    assert near["error"]["message"].startswith("Topic chruned (nearest name: 'churned'): ")
+    assert [one["topic"] for one in near["topics"]] == ["calm"]  # what can be read is shown all the same
     everything = document(here.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 0)
     assert "missing" not in [one["topic"] for one in everything["topics"]]
 

@@ -74,6 +74,7 @@ class Scene:
     producers: list[SafeProducer] = field(default_factory=list)
     errors: list[Any] = field(default_factory=list)
     polls: bool = True
+    exported: Exported = field(default_factory=Exported)
     full: bool = False
     log: Lines = field(default_factory=Lines)
     exported: Exported = field(default_factory=Exported)
@@ -160,6 +161,7 @@ def play(case: Case, scene: Scene) -> None:
     logger.addHandler(scene.log)
     try:
         case.begin(scene)
+        scene.exported.begin()
         begun_at = time.monotonic()
         producer = scene.producers[-1]
         _while_it_lasts(case, scene, producer)
@@ -385,7 +387,7 @@ def _far(scene: Scene) -> None:
 def _window(scene: Scene) -> None:
     scene.warm()
     keyed = {"safeproducer.mode": "held", "safeproducer.ordering": "key", "safeproducer.lanes": 8}
-    producer, keys = scene.make(**keyed, **{"linger.ms": 0, "safeproducer.window": 5}), count()
+    producer, keys = scene.make(**keyed, **{"linger.ms": 0}), count()
     scene.control.delay(1.2, api="Produce")
 
     def full() -> bool:

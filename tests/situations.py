@@ -74,7 +74,6 @@ class Scene:
     producers: list[SafeProducer] = field(default_factory=list)
     errors: list[Any] = field(default_factory=list)
     polls: bool = True
-    exported: Exported = field(default_factory=Exported)
     full: bool = False
     log: Lines = field(default_factory=Lines)
     exported: Exported = field(default_factory=Exported)

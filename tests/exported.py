@@ -44,6 +44,7 @@ class Exported:
         ]
         self._compared = 0
         self._waited: set[str] = set()
+        self._before: Counter[str] = Counter()
 
     def points(self) -> Points:
         data: Any = self._reader.get_metrics_data()
@@ -56,6 +57,11 @@ class Exported:
             for scope in each.scope_metrics
             for metric in scope.metrics
         }
+
+    def begin(self) -> None:
+        """What records waited for up to now is over."""
+        self._before = _seconds(self.points())
+        self._spans.clear()
 
     def throttles(self, points: Points | None = None) -> bool:
         """Whether a broker does."""
@@ -98,13 +104,21 @@ class Exported:
             assert (names.HOLD_REASON in told) == (names.HOLD_DURATION in told)
             if reason := told.get(names.HOLD_REASON):
                 spans[reason] = max(told[names.HOLD_DURATION], spans.get(reason, 0.0))  # type: ignore[call-overload]
-        seconds: Counter[str] = Counter()
-        for (*_, reason), value in points.get(names.HOLD_TIME, {}).items():
-            seconds[reason] += value  # type: ignore[assignment]
+        seconds = _seconds(points)
+        seconds.subtract(self._before)
+        assert min(seconds.values(), default=0) >= 0, seconds
         _blame_only({*spans, *(reason for reason in seconds if seconds[reason])}, marks)
         assert self._compared
         if code in self._waited:
             assert spans[code] > 0 < seconds[str(code)], (spans, seconds)
+
+
+def _seconds(points: Points) -> Counter[str]:
+    """For how long partitions have waited, by the reason."""
+    seconds: Counter[str] = Counter()
+    for (*_, reason), value in points.get(names.HOLD_TIME, {}).items():
+        seconds[reason] += value  # type: ignore[assignment]
+    return seconds
 
 
 def _blame_only(reasons: Iterable[str], marks: str) -> None:

@@ -162,6 +162,7 @@ def play(case: Case, scene: Scene) -> None:
     logger.addHandler(scene.log)
     try:
         case.begin(scene)
+        scene.exported.begin()
         begun_at = time.monotonic()
         producer = scene.producers[-1]
         _while_it_lasts(case, scene, producer)
@@ -387,7 +388,7 @@ def _far(scene: Scene) -> None:
 def _window(scene: Scene) -> None:
     scene.warm()
     keyed = {"safeproducer.mode": "held", "safeproducer.ordering": "key", "safeproducer.lanes": 8}
-    producer, keys = scene.make(**keyed, **{"linger.ms": 0, "safeproducer.window": 5}), count()
+    producer, keys = scene.make(**keyed, **{"linger.ms": 0}), count()
     scene.control.delay(1.2, api="Produce")
 
     def full() -> bool:

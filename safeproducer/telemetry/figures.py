@@ -20,7 +20,7 @@ LOST = "lost"
 """The outcome of a record that went away without a delivery report."""
 OUTCOMES = ("delivered", "not_written", "unknown", LOST)
 OTHER = "_OTHER"
-_SENDS: Attributes = ((names.SYSTEM, "kafka"), (names.OPERATION_NAME, "send"))
+SENDS: Attributes = ((names.SYSTEM, "kafka"), (names.OPERATION_NAME, "send"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def records(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
         place = labels.of(engine, topic, partition)
         yield names.ENDED, (*place, (names.OUTCOME, outcome)), count
         if not unsent:
-            yield names.SENT, (*_SENDS, *place, (names.ERROR_TYPE, error)), count
+            yield names.SENT, (*SENDS, *place, (names.ERROR_TYPE, error)), count
     written = counters.written() if over else Counter()
     for (topic, partition), count in written.items():
         ended[topic] += count
@@ -91,7 +91,7 @@ def records(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
 
 def _delivered(place: Attributes, count: int) -> Iterator[Figure]:
     yield names.ENDED, (*place, (names.OUTCOME, "delivered")), count
-    yield names.SENT, (*_SENDS, *place), count
+    yield names.SENT, (*SENDS, *place), count
 
 
 def _rows(

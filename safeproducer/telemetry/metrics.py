@@ -24,7 +24,7 @@ from safeproducer.runtime import clock, forks, lifetime
 from safeproducer.runtime.log import logger
 from safeproducer.runtime.totals import Totals
 from safeproducer.telemetry import conventions as names
-from safeproducer.telemetry.figures import SECTIONS, Attributes, Labels
+from safeproducer.telemetry.figures import SECTIONS, SENDS, Attributes, Labels
 
 Kind = Literal["counter", "up-down counter", "gauge", "histogram"]
 
@@ -97,7 +97,7 @@ _COMBINED: dict[str, Callable[[float, float], float]] = {
 }
 """How the figures of several producers become one; all others are added up."""
 _BOUNDARIES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
-_SENDS = ((names.SYSTEM, "kafka"), (names.OPERATION_NAME, "send"), (names.OPERATION_TYPE, "send"))
+_SENDS = (*SENDS, (names.OPERATION_TYPE, "send"))
 _MOST_DURATIONS = 20_000
 """That wait for a collection."""
 _ENOUGH_DURATIONS = 2_000

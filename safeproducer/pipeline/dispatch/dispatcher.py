@@ -129,10 +129,12 @@ class Dispatcher(FactGatherer):
             verdict, direct = decide(facts, now), self._holds.direct
             if isinstance(verdict, Hold):
                 self._choice.act_on(verdict, facts, buffer, now)
-                silent_from = self._holds.silent_from(buffer) if verdict.reason.waits_for_answer else NEVER
-                silent = silent_from < now
-                buffer.wait_for(verdict, now, silent)
-                return verdict.again if silent else min(verdict.again, silent_from)
+                owed = self.record_buffer.is_owed(buffer, verdict, now)
+                buffer.wait_for(verdict, now, owed)
+                if owed or not verdict.reason.waits_for_answer:
+                    return verdict.again
+                silent_from = self._holds.silent_from(buffer)
+                return min(verdict.again, silent_from if silent_from > now else now + LATE)
             buffer.wait_for(None, now)
             if verdict != BATCH and direct is not None:
                 why, due = self._send_directly(direct, buffer)

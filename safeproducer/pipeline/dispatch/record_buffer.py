@@ -169,14 +169,18 @@ class RecordBuffer:
 
     # --- counts ------------------------------------------------------------------------------------------------------
 
+    def is_owed(self, buffer: PartitionBuffer, hold: Hold, now: float) -> bool:
+        """Whether a broker owes the answer that this waits for, for longer than usual."""
+        owed = hold.reason.waits_for_answer and self._holds.is_silent(buffer, now)
+        return owed and not self._holds.throttled_lately(buffer.tp, now)
+
     def waits_for(self, buffer: PartitionBuffer, now: float) -> Hold:
         """What those that wait there wait for, also before the sender has looked at them."""
         if self._holds.partitions.absent(buffer.topic):
             return Hold(None, HoldReason.UNKNOWN_TOPIC)
         known = buffer.why
         hold = known if known is not None and known.lasts(now) else self._holds.reason(buffer, now) or TURN
-        owed = hold.reason.waits_for_answer and self._holds.is_silent(buffer, now)
-        if owed and not self._holds.throttled_lately(buffer.tp, now):  # look at the broker that owes it
+        if self.is_owed(buffer, hold, now):  # look at the broker
             return Hold(None, HoldReason.LEADER_SILENT, self._holds.partitions.leader(*buffer.tp))
         return hold
 

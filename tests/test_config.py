@@ -302,3 +302,10 @@ def test_principal(config: dict[str, object], principal: str) -> None:
 def test_a_cluster_is_the_same_in_any_order_of_brokers() -> None:
     """Churn is counted per cluster, and the order of the bootstrap list does not make another one."""
     assert parse((BROKER,), {}).cluster == parse(({"metadata.broker.list": "a:9092, b:9092"},), {}).cluster
+
+
+@pytest.mark.parametrize(("setting", "allowed"), [("fatal", "stop, renew"), ("fatal.held", "send, fail")])
+def test_another_value_of_what_follows_a_fatal_error_is_refused(setting: str, allowed: str) -> None:
+    """The error names the two that are allowed."""
+    with pytest.raises(ConfigurationError, match=f"'safeproducer.{setting}' = 'go on': it must be one of {allowed}"):
+        SafeProducer({**BROKER, f"safeproducer.{setting}": "go on"})

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -53,10 +52,6 @@ class Former:
         self.found: Statistics | None = None
         self._reads = reads
         self._proves = True
-
-    def leave(self, now: float) -> None:
-        """Another one takes its place."""
-        self.left_at = now
 
     def waiting(self, kept: Iterable[Deferred]) -> list[Deferred]:
         """Those of the reports that are kept which are to be told with it."""
@@ -115,8 +110,9 @@ class DirectRenewal:
     def _go_on(self, direct: DirectLane, failure: Failure, now: float) -> None:
         """Until another one has taken its place."""
         if not self._former or self._former[-1][1].lane is not direct:
-            reads = partial(_read, self._updates.read, self._natives.settings.client_id)
-            self._former.append((self._route.native, Former(direct, reads, now)))
+            read, client_id = self._updates.read, self._natives.settings.client_id
+            former = Former(direct, lambda text: read(repaired(text, client_id)), now)
+            self._former.append((self._route.native, former))
             if not self._deadline.end():
                 direct.purging(now)
             self._route.hold()
@@ -138,14 +134,14 @@ class DirectRenewal:
     def _replace(self, former: Former, failure: Failure, now: float) -> None:
         """Its last report was served: another native producer takes its place, if one may come now."""
         lanes, counters, holds = self._dispatcher.lanes, self._counters, self._updates.holds
-        made = lanes.renew(self._natives.another, failure)
+        made = lanes.maker.renew(self._natives.another, failure)
         if lanes.renewing.end is not None:
             raise KafkaException(lanes.renewing.end)
         if made is None:
             return
         counters.report_queue.defer(False)
         self._natives.leave(self._former[-1][0], former.statistics)
-        former.leave(now := clock.monotonic())
+        former.left_at = now = clock.monotonic()
         holds.cluster.statistics.pop(DIRECT_LANE, None)
         holds.renew(former.lane.renewed(DirectLaneCounts.begun_anew(counters, now)))
         self._dispatcher.record_buffer.renew_direct(made[0])
@@ -193,7 +189,3 @@ class DirectRenewal:
             failure.count(len(unknown), len(told) - len(unknown))
         self._dispatcher.schedule.hurry()
         return True
-
-
-def _read(reads: Callable[[str], Statistics | None], client_id: str, text: str) -> Statistics | None:
-    return reads(repaired(text, client_id))

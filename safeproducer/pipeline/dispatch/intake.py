@@ -96,18 +96,7 @@ class Intake:
         if not (direct and self._takes_directly(buffer, value, key, report, timestamp, headers, size)):
             self._record_buffer.refuse_excess(buffer, size, 1, size + lengths)
             record = (value, key, id(report), timestamp or int(clock.time() * 1000), headers, size + overhead, now)
-            if not self._append(buffer, record, report):
-                self._send_after_all(buffer, record, report)
-
-    def _send_after_all(self, buffer: PartitionBuffer, record: HeldRecord, report: DeliveryCallback) -> None:
-        """The direct path opened while a record was about to wait for it."""
-        if self._placement.follows_others(*buffer.tp):  # the sender finds those, and the path stays closed
-            self._append(buffer, record, report, behind=True)
-            return
-        self._record_buffer.went_directly(now := clock.monotonic())
-        buffer.went_directly(now)
-        value, key, _, timestamp, headers, _, _ = record
-        self._record_buffer.direct.produce(buffer.topic, value, key, buffer.partition, report, None, timestamp, headers)
+            self._append(buffer, record, report)
 
     def _takes_directly(
         self, buffer: PartitionBuffer, value: Any, key: Any, report: Any, timestamp: int, headers: Any, size: int
@@ -134,16 +123,17 @@ class Intake:
 
     def _append(
         self, buffer: PartitionBuffer, record: HeldRecord, report: DeliveryCallback, *, behind: bool = False
-    ) -> bool:
+    ) -> None:
         """The record waits from here on; what follows has the sender know, which looks at everything now and then.
 
-        False when it must not, as the direct path is `opened`; it may `behind` others.
+        It goes directly if that path is `opened` now, but not `behind` others that wait.
         """
         records, reports, uses, number = buffer.records, self._numbers.reports, self._numbers.uses, record[REPORT]
         # Up to the end of append() there is no place where another thread or a signal handler could come between: a
         # call is the first.
-        if self.opened and not (records or behind):
-            return False
+        if self.opened and not (records or behind or self.retired):
+            self._send_after_all(buffer, record, report)
+            return
         uses[number] += 1
         reports[number] = report
         buffer.bytes += record[SIZE]
@@ -158,8 +148,17 @@ class Intake:
             elif count >= self._batch_records or buffer.bytes >= self._batch_bytes:
                 self._ring_if_full(buffer, count, record[SIZE])
         except RecursionError:  # of an application near its limit: the record is accepted all the same
-            pass
-        return True
+            return
+
+    def _send_after_all(self, buffer: PartitionBuffer, record: HeldRecord, report: DeliveryCallback) -> None:
+        """The direct path opened while a record was about to wait for it."""
+        if self._placement.follows_others(*buffer.tp):  # the sender finds those, and the path stays closed
+            self._append(buffer, record, report, behind=True)
+            return
+        self._record_buffer.went_directly(now := clock.monotonic())
+        buffer.went_directly(now)
+        value, key, _, timestamp, headers, _, _ = record
+        self._record_buffer.direct.produce(buffer.topic, value, key, buffer.partition, report, None, timestamp, headers)
 
     def _refuse_last(self, buffer: PartitionBuffer, refusal: Callable[[], Exception]) -> None:
         """The producer was closed while produce() was on its way: by a signal handler in it, or by another thread."""
@@ -235,7 +234,7 @@ class Intake:
         waiting, numbers = buffer.records, self._numbers
         reports, uses, number, count = numbers.reports, numbers.uses, records[0][REPORT], len(records)
         # Up to the end of extend() nothing could come between: see _append().
-        if self.opened and not waiting:
+        if self.opened and not (waiting or self.retired):
             return False
         uses[number] += count
         reports[number] = report

@@ -112,6 +112,7 @@ class LanePool:
 
     - `make`, `permits`, `not_made`: see LaneMaker.
     - `completed`, `missing`: see BatchSinks.
+    - `maker`: makes another native producer in place of the direct lane's, too.
     - `wanted`: how many lanes there should be; whoever tends makes them.
     """
 
@@ -127,7 +128,7 @@ class LanePool:
     ) -> None:
         sinks = BatchSinks(reports, numbers)
         self.renewing = renewing or Renewing(permits)
-        self._maker = LaneMaker(make, delivery.spreads or self.renewing.on, sinks, permits, self.renewing, not_made)
+        self.maker = LaneMaker(make, delivery.spreads or self.renewing.on, sinks, permits, self.renewing, not_made)
         self.permits = permits
         fixed = delivery.own.lanes
         self._idle = IdleLanes(fixed, delivery.own.producer_ids_per_hour if delivery.idempotent else None)
@@ -157,11 +158,11 @@ class LanePool:
     def adopt(self, native: NativeProducer, new: bool = True) -> None:
         """The first lane, made by somebody else."""
         self._adopted = True
-        self._add(self._maker.lane_of(native, new=new))
+        self._add(self.maker.lane_of(native, new=new))
 
     def take_over(self, native: NativeProducer, log: LaneLog | None) -> None:
         """One more lane, which another producer had."""
-        self._add(self._maker.lane_of(native, log, new=False))
+        self._add(self.maker.lane_of(native, log, new=False))
 
     def prepare(self, failure: Failure | None = None) -> None:
         """Make the first lane, which takes a while to get its producer ID and its connections.
@@ -170,7 +171,7 @@ class LanePool:
         """
         if self._lanes or self.renewing.waiting:
             return
-        if (lane := self._maker.try_one(LaneLog(tells=True), True, failure)) is not None:
+        if (lane := self.maker.try_one(LaneLog(tells=True), True, failure)) is not None:
             self._add(lane)
 
     def want(self, count: int) -> None:
@@ -181,11 +182,11 @@ class LanePool:
         """Make what is wanted; how many lanes that are. Not inside produce(): making one takes milliseconds."""
         made = 0
         self._note_failed()
-        while self._maker.made and self._maker.make is not None and len(living := self.living) < self.wanted:
+        while self.maker.made and self.maker.make is not None and len(living := self.living) < self.wanted:
             tells = any(lane.log is None or lane.log.tells for lane in living)
             failure = next(iter(self.renewing.waiting), None)
             log = LaneLog(not tells) if tells or failure is not None else None
-            lane = self._maker.try_one(log, not tells, failure)
+            lane = self.maker.try_one(log, not tells, failure)
             if lane is None:
                 break
             self._add(lane)
@@ -193,10 +194,6 @@ class LanePool:
             if failure is not None:
                 self.renewing.replaced(failure)
         return made
-
-    def renew(self, make: Callable[[], NativeProducer], failure: Failure) -> tuple[NativeProducer, LanePermit] | None:
-        """As LaneMaker.renew(), for the direct lane."""
-        return self._maker.renew(make, failure)
 
     def has_failed(self, number: int) -> bool:
         """Whether this lane takes nothing more."""

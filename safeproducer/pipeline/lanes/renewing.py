@@ -38,10 +38,6 @@ class Failure:
         self.due = due
         return due
 
-    def replaced(self, number: int) -> None:
-        """Another native producer was made."""
-        self.number = number
-
     def count(self, unknown: int, not_written: int = 0) -> None:
         """Add records that failed."""
         self.unknown += unknown
@@ -109,7 +105,7 @@ class Renewing:
         """Another native producer is there."""
         self.count += 1
         self.causes[failure.error.name()] += 1
-        failure.replaced(self.count)
+        failure.number = self.count
         self.waiting = [other for other in self.waiting if other is not failure]
         self.settle(failure)
 

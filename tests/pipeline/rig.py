@@ -423,7 +423,8 @@ class Rig:
     def check_reasons(self) -> None:
         """Rule 4: no partition waits because of another broker's throttle time."""
         now = self.time.now
-        if self.engine.sender.asked <= now or self.engine.updates._arrived:  # the sender is about to look again
+        asked = self.engine.sender.asked <= now or self.dispatcher.schedule.alarm.rings(now)
+        if asked or self.engine.updates._arrived:  # the sender is about to look again
             return
         ever = set(self.told_deadline)
         for (topic, partition), (_, why, reason) in self.dispatcher.record_buffer.waits().items():

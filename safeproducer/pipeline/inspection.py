@@ -163,6 +163,10 @@ class Inspection:
         """The same, with all that says what records wait for."""
         silent = self._silent()
         account = self._account(silent)
+        for row in filter(
+            stops, account.partitions
+        ):  # the replicas are the cause, for records without a partition, too
+            silent.pop((row.topic, row.partition), None)
         return account, self._located(account, silent), list(self._troubles())
 
     def _account(self, silent: Mapping[TopicPartition, int]) -> Snapshot:

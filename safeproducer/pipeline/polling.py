@@ -27,8 +27,7 @@ one that serves every few milliseconds is late by 10 to 30, and the sender would
 
 _LINGER_OFF = 0.4
 """Seconds for which a round of flush() switches linger off: longer than the round."""
-_ROUND = 0.15
-"""From 0.2 s on the native call splits the wait itself, and runs signal handlers in the middle of it."""
+_ROUND = 0.15  # from 0.2 s on the native call splits the wait itself, and runs signal handlers in the middle of it
 _FATAL_COMES = 0.1
 _LOOK = 0.001
 _PURGE_PATIENCE = 1.0
@@ -111,8 +110,7 @@ class Serving:
                     return 0
                 if self._updates.changed:
                     self._route.sender.wake(0.0)
-                hidden = unseen.get(thread, 0) - before
-                if not hidden and (served or 0 <= timeout < _ROUND):
+                if not (hidden := unseen.get(thread, 0) - before) and (served or 0 <= timeout < _ROUND):
                     return served
                 served -= hidden
                 if served > 0 or timeout == 0:

@@ -27,7 +27,7 @@ one that serves every few milliseconds is late by 10 to 30, and the sender would
 
 _LINGER_OFF = 0.4
 """Seconds for which a round of flush() switches linger off: longer than the round."""
-_ROUND = 0.15  # below the 0.2 s from which the native call splits the wait itself
+_ROUND = 0.15  # from 0.2 s on the native call splits the wait itself, and runs signal handlers in the middle of it
 _FATAL_COMES = 0.1
 _LOOK = 0.001
 _PURGE_PATIENCE = 1.0
@@ -105,12 +105,12 @@ class Serving:
                 started = clock.monotonic() if timeout > 0 else 0.0
                 unseen = self._calls.events.unseen
                 before = unseen.get(thread, 0)
-                served: int = route.native.poll(timeout)
+                served: int = route.native.poll(timeout if 0 <= timeout < _ROUND else _ROUND)
                 if not (served or timeout):
                     return 0
                 if self._updates.changed:
                     self._route.sender.wake(0.0)
-                if not (hidden := unseen.get(thread, 0) - before):
+                if not (hidden := unseen.get(thread, 0) - before) and (served or 0 <= timeout < _ROUND):
                     return served
                 served -= hidden
                 if served > 0 or timeout == 0:

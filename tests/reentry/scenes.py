@@ -319,6 +319,7 @@ def producing(scene: Scene) -> dict[str, Any]:
 
 def looking(scene: Scene) -> dict[str, Any]:
     p = scene.producer
+    p.poll(0)  # leaves what comes later to the call that it has interrupted
     told: dict[str, Any] = {"len": len(p), "topics": len(p.list_topics(timeout=20).topics)}
     return told if scene.stock else told | {"state": p.snapshot().state, "explained": p.explain() != ""}
 

@@ -31,8 +31,9 @@ from safeproducer.pipeline.turn import Maintenance
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.runtime import clock
 
-_LAST_TURN = 0.1
-"""Seconds that the end of the interpreter waits for the sender."""
+_LAST_TURN = 2.0
+"""Seconds that the end of the interpreter waits for the sender, which ends at once, but on a busy machine. Stopped
+inside librdkafka it would take reports with it, and a destructor's flush() would wait for them for ever."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -168,7 +169,11 @@ class Engine:
         self.awake().dispatcher.expiry.withdraw_soon(report)
 
     def listen_once(self) -> None:
-        """Take the reports that have arrived, for the last account: no callback runs, and nothing is waited for."""
+        """Take the reports that have arrived, for the last account: no callback runs, and no report is waited for.
+
+        There is no sender from then on. The end of the interpreter would stop it anywhere. Whoever waits works in its
+        place: a destructor, or what the application registered for the exit before it imported this.
+        """
         if self.route.in_callback:
             return
         sender, report_queue = self.sender, self.counters.report_queue
@@ -183,7 +188,6 @@ class Engine:
             pass
         finally:
             report_queue.end(False)
-            sender.allow()  # what the application registered for the exit before it imported this comes later
 
     def stop_threads(self, timeout: float | None) -> bool:
         """End them; wait for them up to `timeout` seconds, not at all if that is None. Whether they have ended."""

@@ -173,7 +173,9 @@ class Serving:
     def _serves_direct(self) -> bool:
         """Whether the calling thread may serve the direct lane now."""
         barred = self._route.barred
-        return not (self._dispatcher.alone or self._report_queue.thread or (barred and get_ident() in barred))
+        if self._dispatcher.alone or (barred and get_ident() in barred):
+            return False
+        return not self._report_queue.thread or sys.is_finalizing()  # which may have stopped the sender there
 
     def _serve_now(self) -> int:
         """Run callbacks: first those that wait here, the sender may have taken some out of the direct lane."""

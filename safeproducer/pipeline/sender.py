@@ -87,6 +87,7 @@ class Sender:
         self._tasks: deque[SenderTask] = deque()
         self._stopped = False
         self._alive = False
+        self._finalized = False
         self._asleep_until = _AWAKE
         self._due_at = 0.0
         """When it wants to work; 0 while it does, or was woken."""
@@ -180,14 +181,11 @@ class Sender:
 
     @property
     def alive(self) -> bool:
-        """Whether there is a thread. The end of the interpreter stops it wherever it is, and never lets it go on."""
-        if self._alive and sys.is_finalizing():
-            self.end()
+        """Whether there is a thread. The end of the interpreter stops all wherever they are, and lets none go on."""
+        if not self._finalized and sys.is_finalizing():
+            self._finalized, self._alive, self.ident = True, False, 0
+            self._running = allocate_lock()  # one of those may have it, also of the application
         return self._alive
-
-    def allow(self) -> None:
-        """It may be started again after stop()."""
-        self._stopped = False
 
     def join(self, timeout: float) -> bool:
         """Wait until the thread has ended: at exit it must not be inside librdkafka. Whether it has."""
@@ -199,8 +197,11 @@ class Sender:
         return True
 
     def live(self) -> bool:
-        """The thread begins; False when there is one."""
+        """The thread begins; False when there is one, or it was stopped before."""
         if not self._running.acquire(False):
+            return False
+        if self._stopped:  # who did so may not have waited for it, and takes it for ended
+            self._running.release()
             return False
         self.ident = get_ident()
         self._alive = True

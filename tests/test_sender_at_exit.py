@@ -1,0 +1,122 @@
+"""The end of the interpreter stops threads wherever they are. Destructors that flush then wait for none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from safeproducer import SafeProducer
+from safeproducer.testing import FakeCluster
+from tests.contract.support import run_script
+from tests.inside import engine_of
+
+
+@pytest.fixture
+def bootstrap() -> Iterator[str]:
+    """One broker that knows the topic."""
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1)
+        yield cluster.bootstrap
+
+
+OWNER = """
+from safeproducer.pipeline import engine as of_engine
+from tests.inside import engine_of
+
+class Owner:
+    def __init__(self):
+        self.itself = self
+        self.producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "safeproducer.mode": MODE})
+        self.producer.produce("t", b"first")
+        self.producer.flush()
+
+    def __del__(self):
+        self.producer.produce("t", b"at the end")
+        print(self.producer.flush(), bool(self.producer.close()))
+
+owner = Owner()
+engine = engine_of(owner.producer)
+names = {"sender": engine.sender, "queue": engine.counters.report_queue, "route": engine.route}
+names["closing"] = owner.producer._SafeProducer__closing
+names |= {"of_engine": of_engine, "threading": threading, "time": time, "there": threading.Event()}
+exec(HERE, names)  # a frame of a stopped thread stays, and what it refers to: not this module
+del engine
+owner.producer.produce("t", b"before")
+assert names["there"].wait(20)
+"""
+LATE = """
+takes = queue.takes
+
+def late(*report):
+    if sender.is_this_thread():
+        there.set()
+        while not sender._stopped:
+            time.sleep(0.001)
+        time.sleep(0.3)  # on a busy machine
+    return takes(*report)
+
+queue.takes = late
+"""
+NEVER = """
+class Native:  # stands before the native producer, which is in C
+    def __init__(self, native):
+        self.native = native
+
+    def __getattr__(self, name):
+        return getattr(self.native, name)
+
+    def __len__(self):
+        return len(self.native)
+
+    def poll(self, timeout):
+        if sender.is_this_thread():
+            there.set()
+            threading.Event().wait()
+        return self.native.poll(timeout)
+
+of_engine._LAST_TURN = 0.1
+route.native = Native(route.native)
+"""
+IN_ITS_PLACE = """
+def work():
+    sender._running.acquire()
+    there.set()
+    threading.Event().wait()
+
+of_engine._LAST_TURN = 0.1
+sender.stop()
+assert sender.join(10)
+threading.Thread(target=work, daemon=True).start()
+"""
+CLOSES = """
+closing.closers[object()] = -1  # a thread
+there.set()
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "mode"),
+    [(LATE, "auto"), (NEVER, "auto"), (IN_ITS_PLACE, "held"), (CLOSES, "auto")],
+    ids=["a report", "a native call", "in its place", "close"],
+)
+def test_a_thread_that_is_stopped_at_work_stops_no_destructor(bootstrap: str, where: str, mode: str) -> None:
+    """Reports that librdkafka was giving a thread are gone with it, and so is what marks that one serves."""
+    result = run_script(SafeProducer, bootstrap, f"HERE, MODE = {where!r}, {mode!r}\n{OWNER}")
+    assert (result.returncode, result.stdout) == (0, "0 True\n"), result.stderr
+
+
+def test_no_sender_is_started_after_the_account_at_exit(bootstrap: str) -> None:
+    """A thread that hears of the cluster would wake it, and flush() works in its place."""
+    producer = SafeProducer({"bootstrap.servers": bootstrap, "log_level": 0, "safeproducer.mode": "held"})
+    engine = engine_of(producer)
+    producer.produce("t", b"v")
+    assert producer.flush(10) == 0
+    engine.listen_once()
+    assert not engine.sender.alive
+    assert not engine.sender.live()  # a thread that was only about to begin
+    producer.produce("t", b"w")
+    engine.sender.wake(0.0)
+    assert producer.flush(10) == 0
+    assert not engine.sender.alive
+    producer.close()

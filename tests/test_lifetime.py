@@ -150,7 +150,7 @@ def test_a_forked_child_ends_normally_although_it_holds_the_producer() -> None:
         """
     )
     assert result.stdout == "child 7\n", result.stderr
-    assert "lost" not in result.stderr
+    assert "were lost" not in result.stderr
 
 
 @pytest.mark.parametrize("thread", ["sender", "asker"])

@@ -253,6 +253,8 @@ class Serving:
         while True:
             dispatcher.schedule.flush(clock.monotonic() + _LINGER_OFF)
             dispatcher.schedule.hurry()
+            if not self._route.sender.alive:  # at exit: nobody else ends records whose time is over
+                self._route.sender.wait(0.0)
             remaining = _ROUND if deadline is None else max(0.0, deadline - clock.monotonic())
             _, error, from_callback = self._calls.attempt(self.flush_round, min(remaining, _ROUND))
             if error is not None:

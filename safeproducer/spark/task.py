@@ -91,7 +91,9 @@ class HandedOver:
     def _write(self) -> None:
         for file in self._files[-1:]:
             with suppress(OSError):  # then the number is not known
-                file.write_bytes(self._run + b"%d" % self._rows)
+                new = file.with_name(f"{file.name}.new")
+                new.write_bytes(self._run + b"%d" % self._rows)
+                new.replace(file)  # a process that is killed in the middle leaves the earlier number
 
     def note(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Before it is given to the producer: a killed process can note no more."""

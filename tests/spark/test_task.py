@@ -242,8 +242,23 @@ def test_a_query_has_as_many_files_as_attempts_of_its_tasks(executor: Path) -> N
             handed_over = HandedOver(replace(TASK, attempt=number, query_id="query", run=run))
             handed_over.note(rows(0, 5))
     assert handed_over.before() == 5
-    assert len(list(executor.iterdir())) == 2
-    assert HandedOver(replace(TASK, attempt=1, query_id="query", run="third")).before() is None
+
+
+def test_a_process_that_is_killed_while_it_notes_leaves_the_earlier_number(
+    executor: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the report could not tell how many rows may be twice."""
+
+    def killed(file: Path, _: bytes) -> None:
+        file.open("wb").close()
+        raise KeyboardInterrupt
+
+    attempt = attempted(0, rows(0, 5))
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", killed)
+        with pytest.raises(KeyboardInterrupt):
+            attempt.note(rows(0, 5))
+    assert attempted(1).before() == 5
 
 
 def test_what_attempts_elsewhere_were_given_is_not_known(executor: Path, monkeypatch: pytest.MonkeyPatch) -> None:

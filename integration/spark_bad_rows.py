@@ -168,6 +168,8 @@ class BadRows:
     def _options(self, topic: str) -> dict[str, str]:
         cause = CAUSES[topic]
         more = {**cause.options, **(cause.cured if topic in self._cured else {})}
+        if cause.by_broker:  # on a busy machine, too, an answer that comes before this is to the first attempt
+            more["kafka.retry.backoff.ms"] = "1000"
         return {
             "kafka.bootstrap.servers": self._settings["bootstrap"],
             **(self._settings["secure"] if cause.secure else {}),

@@ -120,3 +120,12 @@ def test_no_sender_is_started_after_the_account_at_exit(bootstrap: str) -> None:
     assert producer.flush(10) == 0
     assert not engine.sender.alive
     producer.close()
+
+
+def test_flush_ends_records_whose_time_is_over_after_the_account_at_exit() -> None:
+    """No broker is there, and no sender: a log handler's close() would hang the end of the interpreter."""
+    producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "message.timeout.ms": 300})
+    producer.produce("t", b"v")
+    engine_of(producer).listen_once()
+    assert producer.flush(10) == 0
+    producer.close(0)

@@ -211,7 +211,7 @@ class Inspection:
             tp = each.topic, each.partition
             row = replace(each, replication=known.get(tp))
             if row.unresolved and not row.held:
-                node, until, _ = cluster.leader_state(tp, now)
+                node, until, *_ = cluster.leader_state(tp, now)
                 place = tp if tp in silent else whole.get(row.topic) if row.partition < 0 else None
                 hold = Hold(until, HoldReason.THROTTLED, node) if until is not None else None
                 if engine.holds.partitions.absent(row.topic):

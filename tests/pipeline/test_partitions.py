@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
-from safeproducer.pipeline.cluster.cluster_view import ClusterView
+from safeproducer.pipeline.cluster.cluster_view import ClusterView, Leader
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
+from safeproducer.policy.decision import PartitionFacts
 from safeproducer.policy.throttle import Throttle
 from safeproducer.settings import delivery
 from safeproducer.settings.own_settings import OwnSettings
@@ -40,3 +41,9 @@ def test_a_lane_that_has_not_heard_of_a_topic_tells_nothing_of_it() -> None:
     assert cluster.partitions.leader("a", 0) == 1
     cluster.update(DIRECT_LANE, seen(2, at=3.0))  # made anew, with fewer partitions
     assert cluster.partitions.count("a") == 1
+
+
+def test_the_facts_of_a_leader_are_facts_of_its_partition_in_the_same_order() -> None:
+    """Holds and FactGatherer pass them on by position, and two of one type could change places unseen."""
+    first = PartitionFacts._fields.index("node")
+    assert PartitionFacts._fields[first : first + len(Leader._fields)] == Leader._fields

@@ -337,6 +337,11 @@ class ClusterView:
         known = self._only_batch_lanes or self.partitions.known(tp[0])
         return Leader(node, until, known and self.throttle.probes(node, now))
 
+    def hinders(self, now: float) -> bool:
+        """Whether anything of it may speak against sending directly: `leader_state()`, or outdated metadata."""
+        throttle = self.throttle
+        return self.outdated.concern(DIRECT_LANE, now) or throttle.probes(None, now) or bool(throttle.deadlines(now))
+
     def cannot_meet_until(self, tp: TopicPartition, now: float) -> float:
         """A deadline at or before this time cannot be met: the broker's throttle time is known to last longer."""
         node = self.partitions.leader(*tp)

@@ -69,14 +69,7 @@ class Holds:
         """Whether there is a reason to hold anything back."""
         if self.gate.hold is not None or not self.cluster.holds_back:
             return self.gate.hold is not None
-        return (
-            self.direct is None
-            or self.direct.limited
-            or self.prefers_batches
-            or self.cluster.outdated.concern(DIRECT_LANE, now)
-            or self.cluster.throttle.probes(None, now)
-            or bool(self.cluster.throttle.deadlines(now))
-        )
+        return self.direct is None or self.direct.limited or self.prefers_batches or self.cluster.hinders(now)
 
     def facts(self, buffer: PartitionBuffer, now: float) -> PartitionFacts:
         """All that says whether records of this partition may go directly."""

@@ -17,10 +17,9 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 
-from safeproducer.kafka.lane_client import partitions_of
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.properties import canonical, connection_settings
-from safeproducer.policy.client_reports import TopicMetadata
+from safeproducer.policy.client_reports import TopicMetadata, partitions_of
 from safeproducer.policy.expiry import Told, told
 from safeproducer.policy.replication import Replicas
 from safeproducer.policy.window import BROKER_CONFIG, TOPIC_CONFIG, Announcement, Config, Source, announcement

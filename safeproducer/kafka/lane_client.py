@@ -9,7 +9,6 @@ from threading import Lock
 from typing import Any
 
 from safeproducer.kafka.native import KNOWS_CLUSTER_ID, KafkaError, KafkaException, NativeProducer
-from safeproducer.policy.client_reports import PartitionMetadata
 from safeproducer.policy.renewals import Epochs
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
@@ -183,16 +182,6 @@ def measured(native: Any, topic: str, patience: float, goes_on: Callable[[], boo
         if (shortest := min(shortest, clock.real() - began)) < NEAR:
             break
     return shortest
-
-
-def partitions_of(answer: Any, topic: str) -> dict[int, PartitionMetadata]:
-    """The partitions in an answer for metadata of this topic."""
-    brokers = [(node, f"[{it.host}]" if ":" in it.host else it.host, it.port) for node, it in answer.brokers.items()]
-    alive = {node: f"{host}:{port}" for node, host, port in brokers}
-    found = answer.topics[topic].partitions.items()
-    return {
-        number: PartitionMetadata(it.leader, None, tuple(it.replicas), tuple(it.isrs), alive) for number, it in found
-    }
 
 
 def cause_of(error: Exception) -> KafkaError:

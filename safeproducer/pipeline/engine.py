@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from safeproducer.kafka.lane_client import LaneClient, partitions_of
+from safeproducer.kafka.lane_client import LaneClient
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.client_events import ClientEvents
@@ -28,6 +28,7 @@ from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.turn import Maintenance
+from safeproducer.policy.client_reports import partitions_of
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.runtime import clock
 

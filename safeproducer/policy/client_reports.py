@@ -8,9 +8,9 @@ anew: it may have fewer partitions then, and its epochs begin at 0 (KIP-320).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER
@@ -149,6 +149,16 @@ class PartitionMetadata(NamedTuple):
 TopicMetadata = Mapping[int, PartitionMetadata]
 
 
+def partitions_of(answer: Any, topic: str) -> TopicMetadata:
+    """The partitions of this topic in what list_topics() of a client returned."""
+    brokers = [(node, f"[{it.host}]" if ":" in it.host else it.host, it.port) for node, it in answer.brokers.items()]
+    alive = {node: f"{host}:{port}" for node, host, port in brokers}
+    found = answer.topics[topic].partitions.items()
+    return {
+        number: PartitionMetadata(it.leader, None, tuple(it.replicas), tuple(it.isrs), alive) for number, it in found
+    }
+
+
 class PartitionInfo(NamedTuple):
     """One partition, as far as is known. `leader` None and `epoch` NO_EPOCH while unknown; replicas empty.
 
@@ -179,6 +189,24 @@ class PartitionInfo(NamedTuple):
         lost = {broker: self.lost.get(broker, at) for broker in out if broker in self.lost or broker in self.in_sync}
         known = self._replace(replicas=told.replicas, in_sync=told.in_sync or (), alive=told.alive)
         return known._replace(added=added, lost=lost, looked_at=at)
+
+    def learnt(self, told: PartitionMetadata, at: float, step: Callable[[], int]) -> PartitionInfo:
+        """After metadata that came at `at`, from any client; `step` counts what is learnt."""
+        leader, epoch, known = told.leader, told.epoch, self.looked(told, at)
+        if known.at - SETTLES > at:
+            return known
+        if leader == known.leader and epoch is None and known.epoch != NO_EPOCH:
+            return known  # it says less
+        # Without an epoch: the same one, but for metadata that is so much younger that its age decides.
+        rank = epoch if epoch is not None else known.epoch if at - known.at <= SETTLES else NO_EPOCH
+        if not supersedes(rank, at, known.epoch, known.at):
+            return known
+        node = leader if leader >= 0 else None
+        return known._replace(leader=node, epoch=rank, at=at, led_since=known.led_from(node, rank, step()))
+
+    def forgotten(self, step: Callable[[], int]) -> PartitionInfo:
+        """After its topic was made anew with fewer partitions."""
+        return PartitionInfo(led_since=self.led_from(None, NO_EPOCH, step()))
 
     def led_from(self, leader: int | None, epoch: int, step: int) -> int:
         """`led_since` after this was learnt. An epoch that is learnt later was that of the same leader all along."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from safeproducer.pipeline.cluster.cluster_view import UNKNOWN, ClusterView
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE, OutdatedLeaders
 from safeproducer.pipeline.cluster.windows import WHAT, Windows
 from safeproducer.pipeline.dispatch.placement import Placement
+from safeproducer.policy import client_reports
 from safeproducer.policy.client_reports import SETTLES, PartitionMetadata, supersedes
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.window import LEAST, Announcement, Source
@@ -279,15 +281,21 @@ def told_nobody(self: OutdatedLeaders, *_: Any) -> None:
     """A lane is not told."""
 
 
-PLANTED = {
-    "youngest not taken": (cluster_view, "supersedes", last_one_counts),
-    "older metadata taken": (cluster_view, "supersedes", oldest_counts),
-    "epochs and counts ignored": (cluster_view, "supersedes", youngest_alone),
-    "a lane is not told": (OutdatedLeaders, "counted", told_nobody),
+BY_RANK = cluster_view, client_reports
+"""Numbers of partitions, and leader epochs."""
+PLANTED: dict[str, tuple[tuple[object, ...], str, object]] = {
+    "youngest not taken": (BY_RANK, "supersedes", last_one_counts),
+    "older metadata taken": (BY_RANK, "supersedes", oldest_counts),
+    "epochs and counts ignored": (BY_RANK, "supersedes", youngest_alone),
+    "a lane is not told": ((OutdatedLeaders,), "counted", told_nobody),
 }
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_broken_rule_is_found(name: str) -> None:
-    with mock.patch.object(*PLANTED[name]), pytest.raises(AssertionError):
-        run(LanesMachine)
+    places, what, planted = PLANTED[name]
+    with ExitStack() as stack:
+        for place in places:
+            stack.enter_context(mock.patch.object(place, what, planted))
+        with pytest.raises(AssertionError):
+            run(LanesMachine)

@@ -47,3 +47,13 @@ def test_the_facts_of_a_leader_are_facts_of_its_partition_in_the_same_order() ->
     """Holds and FactGatherer pass them on by position, and two of one type could change places unseen."""
     first = PartitionFacts._fields.index("node")
     assert PartitionFacts._fields[first : first + len(Leader._fields)] == Leader._fields
+
+
+def test_a_partition_that_is_gone_has_no_leader_since_then() -> None:
+    """An answer that its former leader gave before must not count for one that is added later."""
+    cluster = ClusterView(delivery.read({}, OwnSettings(mode="held"), True, False), Throttle())
+    cluster.update(DIRECT_LANE, seen(1, 2))
+    assert not cluster.partitions.info(("a", 1)).led_since
+    cluster.update(DIRECT_LANE, seen(1, at=3.0))
+    assert cluster.partitions.leader("a", 1) is None
+    assert cluster.partitions.info(("a", 1)).led_since

@@ -15,9 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE, OutdatedLeaders
 from safeproducer.policy.client_reports import (
-    NO_EPOCH,
     RECURS_WITHIN,
-    SETTLES,
     PartitionInfo,
     PartitionMetadata,
     TopicMetadata,
@@ -122,12 +120,13 @@ class Partitions:
         if not count or supersedes(highest, at, count, since):
             self._counts[topic] = highest, at
             for partition in range(highest, count):
-                change(self._infos, (topic, partition), _UNHEARD, _forgotten)
+                change(self._infos, (topic, partition), _UNHEARD, partial(PartitionInfo.forgotten, step=next_step))
             count = highest
         for partition, metadata in told.items():
             known = self._infos.get((topic, partition), _UNHEARD)
-            if partition < count and _learnt(known, metadata, at) is not known:
-                change(self._infos, (topic, partition), _UNHEARD, partial(_learnt, told=metadata, at=at))
+            if partition < count and known.learnt(metadata, at, next_step) is not known:
+                learns = partial(PartitionInfo.learnt, told=metadata, at=at, step=next_step)
+                change(self._infos, (topic, partition), _UNHEARD, learns)
         if any(metadata.replicas is not None for metadata in told.values()):
             self.looked_at[topic] = max(at, self.looked_at.get(topic, at))
 
@@ -361,21 +360,3 @@ def _cut(info: BrokerInfo, cuts: int, at: float) -> BrokerInfo:
 def _connected(info: BrokerInfo, at: float | None, lost: bool) -> BrokerInfo:
     broke = next_step() if lost and not info.lost else info.broke
     return info._replace(connected_at=at, lost=lost, broke=broke)
-
-
-def _forgotten(known: PartitionInfo) -> PartitionInfo:
-    return _UNHEARD._replace(led_since=known.led_from(None, NO_EPOCH, next_step()))
-
-
-def _learnt(known: PartitionInfo, told: PartitionMetadata, at: float) -> PartitionInfo:
-    leader, epoch, known = told.leader, told.epoch, known.looked(told, at)
-    if known.at - SETTLES > at:
-        return known
-    if leader == known.leader and epoch is None and known.epoch != NO_EPOCH:
-        return known  # it says less
-    # Without an epoch: the same one, but for metadata that is so much younger that its age decides.
-    rank = epoch if epoch is not None else known.epoch if at - known.at <= SETTLES else NO_EPOCH
-    if not supersedes(rank, at, known.epoch, known.at):
-        return known
-    node = leader if leader >= 0 else None
-    return known._replace(leader=node, epoch=rank, at=at, led_since=known.led_from(node, rank, next_step()))

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from safeproducer.kafka.lane_client import NEAR, cause_of, is_asked, measured, partitions_of
+from safeproducer.kafka.lane_client import NEAR, cause_of, is_asked, measured
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.policy.client_reports import TopicMetadata
+from safeproducer.policy.client_reports import TopicMetadata, partitions_of
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock

@@ -91,10 +91,18 @@ run_tests() {
     printf '%s\n' "$names" >&2
 }
 
-# run_quick_tests ARGUMENTS...: those that tell within some minutes whether a change is a good one.
+# run_quick_tests ARGUMENTS...: those that tell within two minutes whether a change is a good one; two processes share
+# them, and the output of the second one follows at its end.
 run_quick_tests() {
-    local ignored=("${searches[@]/#/--ignore=tests/pipeline/test_}")
-    _pytest quick "${quick[@]}" "${ignored[@]/%/.py}" "$@"
+    local status=0 ended=0 ignored=("${searches[@]/#/--ignore=tests/pipeline/test_}")
+    begun=$(mktemp -d "$cache/begun.XXXXXX")
+    set -- --shared "$begun" "${quick[@]}" "${ignored[@]/%/.py}" "$@"
+    _pytest quick2 "$@" >"$cache/quick2.log" 2>&1 &
+    _pytest quick "$@" || status=$?
+    wait $! || ended=$?
+    cat "$cache/quick2.log"
+    rm -rf "$begun"
+    return $((status > ended ? status : ended))
 }
 
 # _run_parts: all at once. The first one shows its progress, the others' output follows at their end.

@@ -66,7 +66,20 @@ def test_the_clock_of_librdkafka_does_not_matter(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("timeout_ms", [250, 400, 600])
 def test_a_short_timeout_fails_no_healthy_record(timeout_ms: int) -> None:
-    """A record that is acknowledged at once was taken for one that had waited since the statistics before."""
+    """A record that is acknowledged at once was taken for one that had waited since the statistics before: 6 to 18 of
+    100. A machine that lets nothing run for so long makes some late, but not three times."""
+    outcomes = [outcomes_in_three_seconds(timeout_ms)]
+    while late_of_hundred(outcomes[-1]) > 1 and len(outcomes) < 3:
+        outcomes.append(outcomes_in_three_seconds(timeout_ms))
+    assert late_of_hundred(outcomes[-1]) <= 1, outcomes
+
+
+def late_of_hundred(outcomes: collections.Counter[str]) -> float:
+    return 100 * (1 - outcomes["delivered"] / outcomes.total())
+
+
+def outcomes_in_three_seconds(timeout_ms: int) -> collections.Counter[str]:
+    """How often records were delivered, and with which errors they failed; each has its report."""
     outcomes: collections.Counter[str] = collections.Counter()
 
     def count(error: Any, _: Any) -> None:
@@ -85,9 +98,8 @@ def test_a_short_timeout_fails_no_healthy_record(timeout_ms: int) -> None:
                         producer.produce("t", b"x", on_delivery=count)
                         produced += 1
                 producer.poll(0.02)
-    late = sum(outcomes.values()) - outcomes["delivered"]
-    assert sum(outcomes.values()) == produced
-    assert late <= produced / 100, outcomes  # a busy machine may be late; it was 6 to 18 of 100
+    assert outcomes.total() == produced
+    return outcomes
 
 
 def test_an_idle_time_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ class DirectFacts(NamedTuple):
     - `far`: the round trip is long, a batch lane is ready, and the next record did not wait for the permit of this one.
     - `gaps`: sequence numbers of some partition may have a gap; `closed_by_gap`: another partition has the lane.
     - `failed`: another one comes in its place, at `renews_at` if that is known.
-    - `left`: the lane has nothing of the partition; `lanes`: a batch lane can be had. Asked only for a change of path.
+    - `has_left`: the lane has nothing of it; `lanes`: a batch lane can be had. Asked only for a change of path.
     """
 
     stalled: bool = False
@@ -54,7 +54,7 @@ class DirectFacts(NamedTuple):
     starting: bool = False
     failed: bool = False
     renews_at: float | None = None
-    left: bool = False
+    has_left: bool = False
     lanes: bool = True
 
 
@@ -64,7 +64,7 @@ class LaneFacts(NamedTuple):
     `renewing`: one failed, and another one comes in its place, at `renews_at` if that is known.
     """
 
-    quarantined: bool = False
+    draining: bool = False
     outdated: bool = False
     gap: bool = False
     keys_wait: bool = False
@@ -198,7 +198,7 @@ RULES: tuple[Rule, ...] = (
     Rule(Why.WINDOW, LEAVING, "batch.outstanding", lambda f, _: f.batch.outstanding >= f.batch.budget, again=None),
     Rule(Why.IN_FLIGHT, BATCH, "batch.on_lane", lambda f, now: (_behind(f) or NEVER) > now, _behind, None),
     Rule(Why.LINGER, LEAVING, "batch.due", lambda f, now: f.batch.due > now, lambda f: f.batch.due, None),
-    Rule(Why.EXPIRY, BATCH, "lane.quarantined"),
+    Rule(Why.EXPIRY, BATCH, "lane.draining"),
     Rule(Why.OUTDATED_METADATA, BATCH, "lane.outdated"),
     Rule(Why.SEQUENCE_GAP, BATCH, "lane.gap"),
     Rule(Why.KEY_ORDER, BATCH, "lane.keys_wait", again=None),
@@ -232,7 +232,7 @@ def path(facts: PartitionFacts) -> int:
         or facts.throttled_until is not None
     ):
         return DIRECT
-    if not direct.left:
+    if not direct.has_left:
         return CHANGE
     if direct.lanes:
         return BATCH

@@ -272,14 +272,14 @@ class FirstRecords:
         self._sent.pop(tp, None)
 
     def look(
-        self, reports: Callable[[TopicPartition], int], drained: Callable[[TopicPartition, float], bool], now: float
+        self, reports: Callable[[TopicPartition], int], gone: Callable[[TopicPartition, float], bool], now: float
     ) -> bool:
         """Whether it is over: each partition of before the rest has its answer, or the first went some time ago.
 
-        `drained(tp, since)`: the lane has nothing of it any more, though the application has fetched no report.
+        `gone(tp, since)`: the lane has nothing of it any more, though the application has fetched no report.
         """
         for tp, first in self._sent.copy().items():
-            if reports(tp) > first[0] or drained(tp, first[1]):
+            if reports(tp) > first[0] or gone(tp, first[1]):
                 first[0] = -1
                 self._unanswered.discard(tp)
             self._until = self._until or first[1] + _LONGEST_ALONE

@@ -90,7 +90,7 @@ def test_a_partition_that_is_new_in_the_middle_of_the_switch_does_not_wait_for_e
         rig.dispatcher.record_buffer.leave_direct_path(NEVER)
         assert rig.produce("a", 1)
         opened = rig.dispatcher.record_buffer.buffers["a", 1]
-        assert opened.held_since <= rig.time.monotonic()
+        assert opened.direct_until <= rig.time.monotonic()
         rig.dispatcher.record_buffer.leave_direct_path(rig.time.monotonic())
 
 

@@ -76,7 +76,7 @@ class FactGatherer:
         if way == CHANGE and self.record_buffer.has_left_direct(buffer, now):
             if direct.failure is None or (len(self.record_buffer.direct) and now > direct.failure.at + _EMPTIES_WITHIN):
                 self.lanes.prepare(direct.failure)
-            facts = facts._replace(direct=facts.direct._replace(left=True, lanes=bool(self.lanes.living)))
+            facts = facts._replace(direct=facts.direct._replace(has_left=True, lanes=bool(self.lanes.living)))
         elif way == DIRECT and direct.gaps:
             closed = not direct.gaps.lets_in(buffer.tp, not len(self.record_buffer.direct), now)
             facts = facts._replace(direct=facts.direct._replace(closed_by_gap=closed))
@@ -93,7 +93,7 @@ class FactGatherer:
             return None
         lane = choice.lane_for(buffer, node, now)
         facts = self._with_batch(facts, lane, buffer, now)
-        closed = lane is None or lane.quarantined or lane.permit.denied or choice.is_closed(lane, buffer, node, now)
+        closed = lane is None or lane.draining or lane.permit.denied or choice.is_closed(lane, buffer, node, now)
         if closed and hold(facts, BATCH, now) is None:
             facts = facts._replace(lane=self._of_lanes(lane, node, buffer, now))
         return facts, lane
@@ -125,7 +125,7 @@ class FactGatherer:
         wanted = choice.wanted(buffer, now) if buffer.records else 0
         grows = wanted > len(living := lanes.living)
         return LaneFacts(
-            quarantined=lane is not None and lane.quarantined,
+            draining=lane is not None and lane.draining,
             outdated=any(choice.is_outdated(other, buffer, now) for other in (living if lane is None else [lane])),
             gap=not all(choice.is_exclusive(other, buffer, node, now) for other in living),
             keys_wait=not buffer.records,

@@ -98,7 +98,7 @@ class Holds:
         )
         return PartitionFacts(*head, False, of_direct)
 
-    def reason(self, buffer: PartitionBuffer, now: float) -> Hold | None:
+    def direct_hold(self, buffer: PartitionBuffer, now: float) -> Hold | None:
         """Why this partition is held back; None when its records may go directly."""
         if not buffer.pinned and not self.any(now):
             return None

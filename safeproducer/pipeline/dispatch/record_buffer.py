@@ -76,7 +76,7 @@ class RecordBuffer:
         keys = Affinity() if self._delivery.own.ordering == "key" and tp[1] != UNKNOWN else None
         made = PartitionBuffer(*tp, keys, self._holds.times)
         made.went_directly(min(self._direct_at, now))
-        made.hold(self._holds.reason(made, now), made.held_since)
+        made.hold(self._holds.direct_hold(made, now), made.direct_until)
         return self.buffers.setdefault(tp, made)
 
     def went_directly(self, now: float) -> None:
@@ -92,7 +92,7 @@ class RecordBuffer:
         lane = self._holds.direct
         if lane is not None and lane.failure and self._delivery.fails_behind and self._report_queue.deferred:
             return False  # whether what waits is sent depends on them
-        return lane is None or lane.drained(buffer.tp, buffer.held_since, len(self.direct), now)
+        return lane is None or lane.has_nothing_of(buffer.tp, buffer.direct_until, len(self.direct), now)
 
     def leave_direct_path(self, now: float) -> None:
         """Records of any partition may have gone directly until now."""
@@ -105,16 +105,16 @@ class RecordBuffer:
         """Ask each partition buffer again whether it is held."""
         self.forget_room()
         for buffer in self.all:
-            reason = self._holds.reason(buffer, now)
-            if reason is not None or not (buffer.waiting or buffer.unresolved):
-                buffer.hold(reason, now)
+            hold = self._holds.direct_hold(buffer, now)
+            if hold is not None or not (buffer.waiting or buffer.unresolved):
+                buffer.hold(hold, now)
             if buffer.waiting:
                 self.busy[buffer.tp] = buffer
 
     def settle(self, buffer: PartitionBuffer, now: float) -> None:
         """Nothing waits and nothing is under way: go directly again if there is no reason to hold any more."""
         self.busy.pop(buffer.tp, None)
-        buffer.hold(self._holds.reason(buffer, now), now)
+        buffer.hold(self._holds.direct_hold(buffer, now), now)
         if buffer.waiting:  # accepted meanwhile
             self.busy[buffer.tp] = buffer
 
@@ -179,7 +179,7 @@ class RecordBuffer:
         if self._holds.partitions.absent(buffer.topic):
             return Hold(None, HoldReason.UNKNOWN_TOPIC)
         known = buffer.why
-        hold = known if known is not None and known.lasts(now) else self._holds.reason(buffer, now) or TURN
+        hold = known if known is not None and known.lasts(now) else self._holds.direct_hold(buffer, now) or TURN
         if self.is_owed(buffer, hold, now):  # look at the broker
             return Hold(None, HoldReason.LEADER_SILENT, self._holds.partitions.leader(*buffer.tp))
         return hold

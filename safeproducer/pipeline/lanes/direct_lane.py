@@ -224,15 +224,15 @@ class DirectLane:
         """
         return tp in self._unknown_outcomes
 
-    def drained(self, tp: TopicPartition, held_since: float, in_lane: int, now: float) -> bool:
+    def has_nothing_of(self, tp: TopicPartition, direct_until: float, in_lane: int, now: float) -> bool:
         """Whether the lane has nothing of this partition any more; it has so many records and events.
 
         Seen empty once is enough: what is in it later is of others, or an event that nobody has asked for yet.
         """
         if not in_lane:
             self._empty_at = now
-        since = held_since + _LATE_THREADS
-        return self._empty_at > since or self.backlogs.drained(tp, since)
+        since = direct_until + _LATE_THREADS
+        return self._empty_at > since or self.backlogs.has_nothing_of(tp, since)
 
     def unreported(self) -> int:
         """How many records of the producer have no report yet, on whichever path."""
@@ -257,8 +257,8 @@ class DirectLane:
         ended = self.slow_start.open and self.slow_start.answered(resolved, in_lane, measuring, silent)
         paced = self.paced_start.look(wants_lane, self.slow_start.open, in_lane, now)
         if self.first_records.open:
-            drained = partial(self.drained, in_lane=in_lane, now=now)
-            ended = self.first_records.look(self._counters.reports, drained, now) or ended
+            gone = partial(self.has_nothing_of, in_lane=in_lane, now=now)
+            ended = self.first_records.look(self._counters.reports, gone, now) or ended
         return ended or paced
 
     def reject(self) -> None:

@@ -1,7 +1,9 @@
 """Whether the next records of a partition leave now, and by which lane: facts in, a decision out.
 
 Pure: the caller says how things are, with `now` in seconds of any monotonic clock. RULES is the one order of the
-reasons to hold: the first rule counts that closes the partition's path and applies.
+reasons to hold: the first rule counts that closes the partition's path and applies. Two others speak:
+`RecordBuffer.waits_for()` puts a topic that is not there first, and a silent leader in place of the answer it owes;
+`Dispatcher._send_directly()` asks the starts of the direct lane record by record.
 """
 
 from __future__ import annotations
@@ -15,17 +17,15 @@ from safeproducer.policy.hold_reason import HoldReason as Why
 from safeproducer.policy.types import NEVER
 from safeproducer.policy.window import MOST
 
-PATIENCE = 0.01
+LOOK_AGAIN = 0.01
 """How soon to look again when nothing tells of the change that is waited for."""
 LONGEST_DEPTH = 3
 """In-flight batches of one partition inside librdkafka at once: one on its way and full ones behind it, so that the
 next one leaves without waiting for Python."""
-DIRECT: Final = 1
-IN_PLACE: Final = 2
-CHANGE: Final = 4
-BATCH: Final = 8
-"""Paths: by the direct lane; by it in place of a batch lane that cannot be made; from it to the batch lanes, as soon as
-it has nothing of the partition any more; by a batch lane."""
+DIRECT: Final = 1  # by the direct lane
+IN_PLACE: Final = 2  # by the direct lane, in place of a batch lane that cannot be made
+CHANGE: Final = 4  # from the direct lane to the batch lanes, as soon as it has nothing of the partition any more
+BATCH: Final = 8  # by a batch lane
 LEAVING: Final = DIRECT | IN_PLACE | BATCH
 EVERY: Final = LEAVING | CHANGE
 
@@ -157,15 +157,15 @@ class Rule(NamedTuple):
     fact: str
     applies: Callable[[PartitionFacts, float], bool] = lambda *_: True
     until: Callable[[PartitionFacts], float | None] = lambda _: None
-    again: Callable[[PartitionFacts, float], float] | None = lambda _, now: now + PATIENCE
+    again: Callable[[PartitionFacts, float], float] | None = lambda _, now: now + LOOK_AGAIN
 
 
 def _when_it_ends(f: PartitionFacts, now: float) -> float:
-    return now + PATIENCE if path(f) == CHANGE or f.throttled_until is None else f.throttled_until
+    return now + LOOK_AGAIN if path(f) == CHANGE or f.throttled_until is None else f.throttled_until
 
 
 def _lanes_come(f: PartitionFacts, now: float) -> float:
-    return now + PATIENCE if f.lane.lanes_come else NEVER
+    return now + LOOK_AGAIN if f.lane.lanes_come else NEVER
 
 
 def _behind(f: PartitionFacts) -> float | None:
@@ -181,7 +181,7 @@ RULES: tuple[Rule, ...] = (
     Rule(Why.THROTTLED, EVERY, "throttled_until", until=lambda f: f.throttled_until, again=_when_it_ends),
     Rule(Why.LEADER_SILENT, DIRECT | CHANGE, "direct.stalled"),
     Rule(Why.RENEWING, DIRECT | CHANGE, "direct.failed", until=lambda f: f.direct.renews_at),
-    Rule(Why.LANE_CHANGE, CHANGE, "direct"),
+    Rule(Why.LANE_CHANGE, CHANGE, "direct"),  # always there
     Rule(Why.PROBING, DIRECT, "probing"),
     Rule(Why.MODE_HELD, DIRECT, "only_batches"),
     Rule(Why.PRODUCER_ID_QUOTA, DIRECT, "direct.id_rejected"),

@@ -166,11 +166,11 @@ def test_records_stay_in_order_when_one_comes_while_the_sender_switches(block: b
 
     def late(rig: Rig) -> None:
         route, intake = rig.engine.route, rig.dispatcher.intake
-        send, rechecks = route.send, intake.rechecks
-        route.send, intake.rechecks = intake.send, True  # as when it looked
+        send, suspended = route.send, intake.suspended
+        route.send, intake.suspended = intake.send, True  # as when it looked
         if not (block and rig.produce_block("a", 0, None, 3)):
             assert rig.produce("a", 0)
-        route.send, intake.rechecks = send, rechecks
+        route.send, intake.suspended = send, suspended
         assert rig.produce("a", 0)
 
     def switch(rig: Rig, step: int, other: Callable[[], object]) -> int:

@@ -220,7 +220,7 @@ class PartitionBuffer:
         self.bytes -= record[SIZE]
         self.records.popleft()
 
-    def ended(self, batch: InFlightBatch) -> None:
+    def resolved(self, batch: InFlightBatch) -> None:
         """A batch has all its reports: its keys are free, or bound as long as its outcome is unknown."""
         self.unresolved.remove(batch)
         if not batch.records:

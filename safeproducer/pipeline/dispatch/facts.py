@@ -1,4 +1,4 @@
-"""The facts for a decision about a partition, gathered once for each look: nobody else is asked why records wait."""
+"""The facts for the sender's decision about a partition, gathered once for each look."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ _LONGEST_WAIT = 1.0
 
 @dataclass(eq=False)
 class FactGatherer:
-    """The sender's thread calls. What comes first in policy.decision.RULES is asked first, and what cannot matter any
-    more is not asked."""
+    """The base of Dispatcher, which has these parts. The sender's thread calls. What comes first in
+    policy.decision.RULES is asked first, and what cannot matter any more is not asked. It acts on the way: places
+    records, asks for topics, and has the first batch lane made."""
 
     _delivery: Delivery
     _holds: Holds
@@ -67,7 +68,7 @@ class FactGatherer:
             return PartitionFacts(rejected=True)
         if buffer.partition == UNKNOWN and placement.cluster.outdated.differ(buffer.topic, now):
             return PartitionFacts(miscounted=True)
-        return None if placement.puts_in_order(buffer, now) else PartitionFacts(unknown=True)
+        return None if placement.place_before(buffer, now) else PartitionFacts(unknown=True)
 
     def _of_path(self, direct: DirectLane, buffer: PartitionBuffer, now: float) -> tuple[PartitionFacts, int]:
         """Also which path it takes, unless a reason closes that."""

@@ -184,7 +184,7 @@ class BatchLane:
         self.client.native.purge(in_queue, in_flight, blocking)
 
     def resolved(self, batch: InFlightBatch) -> None:
-        """Take note of a completed batch."""
+        """A batch has all its reports."""
         if self.gaps:
             topic, partition = batch.tp
             if not batch.reports.unknown_outcome:

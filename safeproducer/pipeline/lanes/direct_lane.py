@@ -1,10 +1,8 @@
 """The lane of the direct path: how it starts, what it has not had answered, and what a purge left.
 
-Records that a direct lane was given, and how many of them have ended, by librdkafka's own counts.
-
-Those go on for as long as the native producer lives, whoever owns it. All that was learned from them therefore goes
-over to the next owner together with it: measured against nothing, the records of the former owner would count as the
-new one's.
+librdkafka's counts go on for as long as the native producer lives, whoever owns it. All that was learned from them
+therefore goes over to the next owner together with it: measured against nothing, the records of the former owner would
+count as the new one's.
 """
 
 from __future__ import annotations

@@ -100,22 +100,23 @@ class BatchFacts(NamedTuple):
 class PartitionFacts(NamedTuple):
     """One partition at one look. What was not asked is as where nothing holds records back.
 
+    - `node`: the leader, None while unknown. `probing`: it gets one batch at a time (`Throttle.probes`). By position:
+      the fields of `Leader` are first, `batch` and `lane` are last.
     - `id_at`: when the producer may get its first ID, None once it has; `asks_at`: when it is asked for again.
     - `rejected`: a quota rejected a batch, which goes first.
     - `miscounted`: the records name no partition, and lanes differ in how many there are.
     - `unknown`: no broker has told of the topic that they wait for, or records without a partition come first.
-    - `node`: the leader, None while unknown. `probing`: it gets one batch at a time (`Throttle.probes`).
     - `only_batches`: there is no direct lane. `stays`: so it is, or the next record must follow others in batch lanes.
     """
 
+    node: int | None = None
+    throttled_until: float | None = None
+    probing: bool = False
     id_at: float | None = None
     asks_at: float = NEVER
     rejected: bool = False
     miscounted: bool = False
     unknown: bool = False
-    node: int | None = None
-    throttled_until: float | None = None
-    probing: bool = False
     only_batches: bool = False
     stays: bool = True
     direct: DirectFacts = DirectFacts()

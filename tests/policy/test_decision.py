@@ -78,7 +78,7 @@ def of_batch(batch: BatchFacts, **more: Any) -> PartitionFacts:
             of_batch(FULL, lane=LaneFacts(busy=True, lanes_come=True)),
             Hold(None, HoldReason.LANES_BUSY, 7, SOON),
         ),
-        (PartitionFacts(NOW + 9, NOW + 3), Hold(NOW + 9, HoldReason.PRODUCER_ID_LIMIT, None, NOW + 3)),
+        (PartitionFacts(id_at=NOW + 9, asks_at=NOW + 3), Hold(NOW + 9, HoldReason.PRODUCER_ID_LIMIT, None, NOW + 3)),
         (PartitionFacts(rejected=True), Hold(None, HoldReason.QUOTA_RETRY, None, SOON)),
     ],
 )

@@ -51,8 +51,7 @@ class FactGatherer:
             return None
         holds = self._holds
         if holds.direct is None or buffer.unresolved or buffer.bound or buffer.pinned:
-            leader = holds.cluster.leader_state(buffer.tp, now)
-            facts, way = PartitionFacts(None, NEVER, False, False, False, *leader), BATCH
+            facts, way = PartitionFacts(*holds.cluster.leader_state(buffer.tp, now)), BATCH
         else:
             facts, way = self._of_path(holds.direct, buffer, now)
         if way == BATCH:

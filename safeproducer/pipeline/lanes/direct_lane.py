@@ -16,8 +16,7 @@ from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.lanes.renewing import USED_UP, Failure
 from safeproducer.pipeline.reports.counters import BatchCount, DeliveryCounters
 from safeproducer.policy.backlog import Backlogs
-from safeproducer.policy.expiry import FirstRecords
-from safeproducer.policy.pacing import LATE, LATE_TIMES, PacedStart, SlowStart
+from safeproducer.policy.pacing import LATE, LATE_TIMES, FirstRecords, PacedStart, SlowStart
 from safeproducer.policy.renewals import Epochs
 from safeproducer.policy.sequence_gaps import SequenceGaps
 from safeproducer.policy.types import NEVER, TopicPartition

@@ -18,9 +18,8 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
 from safeproducer import ConfigurationError, DeliveryError, SafeProducer
 from safeproducer.pipeline.cluster import id_expirations
 from safeproducer.pipeline.dispatch.expiry import Expiry
-from safeproducer.policy.expiry import FirstRecords
 from safeproducer.policy.outcome import Outcome
-from safeproducer.policy.pacing import AckTime
+from safeproducer.policy.pacing import AckTime, FirstRecords
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 from tests.served import rest, serve

@@ -284,7 +284,7 @@ class Serving:
         there: librdkafka has given those reports away.
         """
         direct, dispatcher = self._updates.holds.direct, self._dispatcher
-        since = max(since, dispatcher.record_buffer.taken_in_at)
+        since = max(since, dispatcher.record_buffer.given_directly_at)
         ended = direct is not None and direct.unacknowledged(since) == 0
         return ended and dispatcher.empty and not dispatcher.lanes.inside and not dispatcher.reports
 

@@ -364,6 +364,4 @@ def _is_sound(direct: DirectLane | None, lanes: list[BatchLane]) -> bool:
     """
     if direct is not None and (direct.rejected or direct.draining or direct.gaps.purged_at > -NEVER):
         return False
-    return not any(
-        lane.client.failed or lane.quarantined or lane.inside or lane.gaps.purged_at > -NEVER for lane in lanes
-    )
+    return not any(lane.client.failed or lane.draining or lane.inside or lane.gaps.purged_at > -NEVER for lane in lanes)

@@ -226,7 +226,7 @@ class Route:
                 self._dispatcher.intake.opens(True)
                 direct = self._dispatcher.empty  # a record may have come since the sender looked
             self.go(direct)
-            if direct and self._dispatcher.intake.rechecks:  # a throttle time was announced meanwhile
+            if direct and self._dispatcher.intake.suspended:  # a throttle time was announced meanwhile
                 self.go(direct=False)
 
     def leave(self) -> None:
@@ -239,7 +239,7 @@ class Route:
 
         Runs inside a native call, so it makes none.
         """
-        self._dispatcher.intake.recheck()
+        self._dispatcher.intake.suspend()
         if self.goes_direct and self.state == "open":
             if self.sender.is_this_thread():
                 self.go(direct=False)

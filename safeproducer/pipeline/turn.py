@@ -128,7 +128,7 @@ class Maintenance:
         """Hold, hand over, time out, go directly again."""
         dispatcher, updates, holds = self._dispatcher, self._updates, self._updates.holds
         updates.read_arrived()
-        waiting = dispatcher.record_buffer.known
+        waiting = dispatcher.record_buffer.waiting_in_busy
         gate = holds.gate
         if (
             gate.hold is not None
@@ -141,7 +141,7 @@ class Maintenance:
         changed = holds.round_trip.has_high_rate(waiting, now) or changed
         if updates.take_changed() or changed:
             self._recheck(now)
-        elif dispatcher.intake.rechecks or holds.cluster.throttle_changed():
+        elif dispatcher.intake.suspended or holds.cluster.throttle_changed():
             dispatcher.recheck(now)
         if dispatcher.schedule.alarm.rings(now) or dispatcher.lanes.completed:
             dispatcher.pump(now)
@@ -149,7 +149,7 @@ class Maintenance:
         if self._direct_lane_expiry is not None and not renews:
             self._direct_lane_expiry.act(now, self._route.hold, self._route.native.purge)
         # Reports that wait here take room that the native producer does not know of.
-        waits = holds.any(now) or dispatcher.intake.rechecks or bool(dispatcher.reports)
+        waits = holds.any(now) or dispatcher.intake.suspended or bool(dispatcher.reports)
         self._route.choose(not waits and dispatcher.empty)
 
     def _starts(self, now: float) -> bool:
@@ -243,7 +243,7 @@ class Maintenance:
         dispatcher = self._dispatcher
         if now >= self._until or len(self._route.native) or self._updates.changed or dispatcher.reports:
             return None
-        news = self._updates.holds.cluster.throttle_is_new or dispatcher.intake.rechecks
+        news = self._updates.holds.cluster.throttle_is_new or dispatcher.intake.suspended
         if news or dispatcher.schedule.alarm.at < NEVER or dispatcher.record_buffer.waiting:
             return None
         return now + self._longest

@@ -136,7 +136,7 @@ class Backlogs:
         """How many records the partitions with a backlog have at most."""
         return sum([row.given - row.acknowledged for row in tuple(self._by_tp.values()) if row.history])
 
-    def drained(self, tp: TopicPartition, since: float) -> bool:
+    def has_nothing_of(self, tp: TopicPartition, since: float) -> bool:
         """Whether it was seen without a backlog at a look after `since`."""
         backlog = self._by_tp.get(tp)
         return backlog is not None and backlog.at > since and backlog.given <= backlog.acknowledged

@@ -1,7 +1,9 @@
 """Whether the next records of a partition leave now, and by which lane: facts in, a decision out.
 
 Pure: the caller says how things are, with `now` in seconds of any monotonic clock. RULES is the one order of the
-reasons to hold: the first rule counts that closes the partition's path and applies.
+reasons to hold: the first rule counts that closes the partition's path and applies. Two others speak:
+`RecordBuffer.waits_for()` puts a topic that is not there first, and a silent leader in place of the answer it owes;
+`Dispatcher._send_directly()` asks the starts of the direct lane record by record.
 """
 
 from __future__ import annotations
@@ -15,17 +17,15 @@ from safeproducer.policy.hold_reason import HoldReason as Why
 from safeproducer.policy.types import NEVER
 from safeproducer.policy.window import MOST
 
-PATIENCE = 0.01
+LOOK_AGAIN = 0.01
 """How soon to look again when nothing tells of the change that is waited for."""
 LONGEST_DEPTH = 3
 """In-flight batches of one partition inside librdkafka at once: one on its way and full ones behind it, so that the
 next one leaves without waiting for Python."""
-DIRECT: Final = 1
-IN_PLACE: Final = 2
-CHANGE: Final = 4
-BATCH: Final = 8
-"""Paths: by the direct lane; by it in place of a batch lane that cannot be made; from it to the batch lanes, as soon as
-it has nothing of the partition any more; by a batch lane."""
+DIRECT: Final = 1  # by the direct lane
+IN_PLACE: Final = 2  # by the direct lane, in place of a batch lane that cannot be made
+CHANGE: Final = 4  # from the direct lane to the batch lanes, as soon as it has nothing of the partition any more
+BATCH: Final = 8  # by a batch lane
 LEAVING: Final = DIRECT | IN_PLACE | BATCH
 EVERY: Final = LEAVING | CHANGE
 
@@ -38,7 +38,7 @@ class DirectFacts(NamedTuple):
     - `far`: the round trip is long, a batch lane is ready, and the next record did not wait for the permit of this one.
     - `gaps`: sequence numbers of some partition may have a gap; `closed_by_gap`: another partition has the lane.
     - `failed`: another one comes in its place, at `renews_at` if that is known.
-    - `left`: the lane has nothing of the partition; `lanes`: a batch lane can be had. Asked only for a change of path.
+    - `has_left`: the lane has nothing of it; `lanes`: a batch lane can be had. Asked only for a change of path.
     """
 
     stalled: bool = False
@@ -54,7 +54,7 @@ class DirectFacts(NamedTuple):
     starting: bool = False
     failed: bool = False
     renews_at: float | None = None
-    left: bool = False
+    has_left: bool = False
     lanes: bool = True
 
 
@@ -64,7 +64,7 @@ class LaneFacts(NamedTuple):
     `renewing`: one failed, and another one comes in its place, at `renews_at` if that is known.
     """
 
-    quarantined: bool = False
+    draining: bool = False
     outdated: bool = False
     gap: bool = False
     keys_wait: bool = False
@@ -100,22 +100,23 @@ class BatchFacts(NamedTuple):
 class PartitionFacts(NamedTuple):
     """One partition at one look. What was not asked is as where nothing holds records back.
 
+    - `node`: the leader, None while unknown. `probing`: it gets one batch at a time (`Throttle.probes`). By position:
+      the fields of `Leader` are first, `batch` and `lane` are last.
     - `id_at`: when the producer may get its first ID, None once it has; `asks_at`: when it is asked for again.
     - `rejected`: a quota rejected a batch, which goes first.
     - `miscounted`: the records name no partition, and lanes differ in how many there are.
     - `unknown`: no broker has told of the topic that they wait for, or records without a partition come first.
-    - `node`: the leader, None while unknown. `probing`: it gets one batch at a time (`Throttle.probes`).
     - `only_batches`: there is no direct lane. `stays`: so it is, or the next record must follow others in batch lanes.
     """
 
+    node: int | None = None
+    throttled_until: float | None = None
+    probing: bool = False
     id_at: float | None = None
     asks_at: float = NEVER
     rejected: bool = False
     miscounted: bool = False
     unknown: bool = False
-    node: int | None = None
-    throttled_until: float | None = None
-    probing: bool = False
     only_batches: bool = False
     stays: bool = True
     direct: DirectFacts = DirectFacts()
@@ -157,15 +158,15 @@ class Rule(NamedTuple):
     fact: str
     applies: Callable[[PartitionFacts, float], bool] = lambda *_: True
     until: Callable[[PartitionFacts], float | None] = lambda _: None
-    again: Callable[[PartitionFacts, float], float] | None = lambda _, now: now + PATIENCE
+    again: Callable[[PartitionFacts, float], float] | None = lambda _, now: now + LOOK_AGAIN
 
 
 def _when_it_ends(f: PartitionFacts, now: float) -> float:
-    return now + PATIENCE if path(f) == CHANGE or f.throttled_until is None else f.throttled_until
+    return now + LOOK_AGAIN if path(f) == CHANGE or f.throttled_until is None else f.throttled_until
 
 
 def _lanes_come(f: PartitionFacts, now: float) -> float:
-    return now + PATIENCE if f.lane.lanes_come else NEVER
+    return now + LOOK_AGAIN if f.lane.lanes_come else NEVER
 
 
 def _behind(f: PartitionFacts) -> float | None:
@@ -181,7 +182,7 @@ RULES: tuple[Rule, ...] = (
     Rule(Why.THROTTLED, EVERY, "throttled_until", until=lambda f: f.throttled_until, again=_when_it_ends),
     Rule(Why.LEADER_SILENT, DIRECT | CHANGE, "direct.stalled"),
     Rule(Why.RENEWING, DIRECT | CHANGE, "direct.failed", until=lambda f: f.direct.renews_at),
-    Rule(Why.LANE_CHANGE, CHANGE, "direct"),
+    Rule(Why.LANE_CHANGE, CHANGE, "direct"),  # always there
     Rule(Why.PROBING, DIRECT, "probing"),
     Rule(Why.MODE_HELD, DIRECT, "only_batches"),
     Rule(Why.PRODUCER_ID_QUOTA, DIRECT, "direct.id_rejected"),
@@ -198,7 +199,7 @@ RULES: tuple[Rule, ...] = (
     Rule(Why.WINDOW, LEAVING, "batch.outstanding", lambda f, _: f.batch.outstanding >= f.batch.budget, again=None),
     Rule(Why.IN_FLIGHT, BATCH, "batch.on_lane", lambda f, now: (_behind(f) or NEVER) > now, _behind, None),
     Rule(Why.LINGER, LEAVING, "batch.due", lambda f, now: f.batch.due > now, lambda f: f.batch.due, None),
-    Rule(Why.EXPIRY, BATCH, "lane.quarantined"),
+    Rule(Why.EXPIRY, BATCH, "lane.draining"),
     Rule(Why.OUTDATED_METADATA, BATCH, "lane.outdated"),
     Rule(Why.SEQUENCE_GAP, BATCH, "lane.gap"),
     Rule(Why.KEY_ORDER, BATCH, "lane.keys_wait", again=None),
@@ -232,7 +233,7 @@ def path(facts: PartitionFacts) -> int:
         or facts.throttled_until is not None
     ):
         return DIRECT
-    if not direct.left:
+    if not direct.has_left:
         return CHANGE
     if direct.lanes:
         return BATCH

@@ -18,12 +18,12 @@ lane that comes near it is purged. Times are seconds; T = 0 means no limit, as i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
 
-from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.policy.types import NEVER
 
 LONGEST_TIMEOUT = 2_147_483.647
 """librdkafka's maximum of `message.timeout.ms`, almost 25 days."""
@@ -56,8 +56,6 @@ LEAST_LIMIT = 2.0
 """Ages of direct records are known to half a second: a shorter limit would purge what is healthy."""
 _FIRST_ATTEMPT = 0.25
 """Share of the limit that a batch may take whose records have waited here for most of it."""
-_LONGEST_ALONE = 10.0
-"""Seconds from the first record after a rest; a partition that gets one later is not waited for."""
 _WITHOUT_END = "for ever (message.timeout.ms is 0)"
 
 PRODUCER_ID_CONFIG = "producer.id.expiration.ms"
@@ -240,51 +238,6 @@ def is_too_old(age: float, seconds: float) -> bool:
     Clocks may differ by the margin: only what is too old by any of them.
     """
     return age > seconds + margin(seconds)
-
-
-class FirstRecords:
-    """After a rest one record of each partition goes, and the next ones wait for its answer. Any thread takes.
-
-    The leader may have forgotten the producer ID (KIP-854): whatever it takes first is the new beginning. A batch that
-    it rejects for now can never follow a later one that it takes. One record is certainly one batch.
-    """
-
-    def __init__(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        self._unanswered = set(partitions)
-        self.open = bool(self._unanswered)
-        self._until: float | None = None
-        self._sent: dict[TopicPartition, list[float]] = {}
-        """How many reports of the partition there were when its record went, and when that was."""
-
-    @property
-    def waits(self) -> bool:
-        """Whether it is open, and nothing has come since the rest."""
-        return self.open and not self._sent
-
-    def takes(self, tp: TopicPartition, reports: int, now: float) -> bool:
-        """Whether a record more may go: the first one, or the partition had another of its `reports` since."""
-        mine: list[float] = [reports, now]
-        first = self._sent.setdefault(tp, mine)  # one step: of two threads one is the first
-        return first is mine or reports > first[0]
-
-    def give_back(self, tp: TopicPartition) -> None:
-        """A record was not sent after all."""
-        self._sent.pop(tp, None)
-
-    def look(
-        self, reports: Callable[[TopicPartition], int], drained: Callable[[TopicPartition, float], bool], now: float
-    ) -> bool:
-        """Whether it is over: each partition of before the rest has its answer, or the first went some time ago.
-
-        `drained(tp, since)`: the lane has nothing of it any more, though the application has fetched no report.
-        """
-        for tp, first in self._sent.copy().items():
-            if reports(tp) > first[0] or drained(tp, first[1]):
-                first[0] = -1
-                self._unanswered.discard(tp)
-            self._until = self._until or first[1] + _LONGEST_ALONE
-        self.open = bool(self._unanswered) and (self._until is None or now < self._until)
-        return not self.open
 
 
 def _seconds(value: str | None) -> float | None:

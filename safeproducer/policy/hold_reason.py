@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum, unique
 from typing import Self
 
-_ANSWERED = ("probing", "max_in_flight", "window", "in_flight", "lanes_busy", "key_order")
-_WHATEVER_WAITS = ("throttled", "probing", "max_in_flight", "window")
+_WAITS_FOR_ANSWER = ("probing", "max_in_flight", "window", "in_flight", "lanes_busy", "key_order")
+_UNCHANGED_BY_RECORDS = ("throttled", "probing", "max_in_flight", "window")
 
 
 @unique
@@ -151,5 +151,5 @@ class HoldReason(StrEnum):
         member = str.__new__(cls, code)
         member._value_ = code
         member.template, member.cure, member.kip = template, cure, kip
-        member.waits_for_answer, member.unchanged_by_records = code in _ANSWERED, code in _WHATEVER_WAITS
+        member.waits_for_answer, member.unchanged_by_records = code in _WAITS_FOR_ANSWER, code in _UNCHANGED_BY_RECORDS
         return member

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from safeproducer.policy.types import TopicPartition
 
 _FIRST_PART = 0.1
 LONGEST_PACE = 10.0
 """Seconds after which a lane that is still not ready is not waited for any more."""
+_LONGEST_ALONE = 10.0
+"""Seconds from the first record after a rest; a partition that gets one later is not waited for."""
 
 
 class SlowStart:
@@ -106,6 +110,51 @@ class PacedStart:
             before = before and self._room == {}
             self._room, self._opened_at = {}, now
         return self.open is not before
+
+
+class FirstRecords:
+    """After a rest one record of each partition goes, and the next ones wait for its answer. Any thread takes.
+
+    The leader may have forgotten the producer ID (KIP-854): whatever it takes first is the new beginning. A batch that
+    it rejects for now can never follow a later one that it takes. One record is certainly one batch.
+    """
+
+    def __init__(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        self._unanswered = set(partitions)
+        self.open = bool(self._unanswered)
+        self._until: float | None = None
+        self._sent: dict[TopicPartition, list[float]] = {}
+        """How many reports of the partition there were when its record went, and when that was."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is open, and nothing has come since the rest."""
+        return self.open and not self._sent
+
+    def takes(self, tp: TopicPartition, reports: int, now: float) -> bool:
+        """Whether a record more may go: the first one, or the partition had another of its `reports` since."""
+        mine: list[float] = [reports, now]
+        first = self._sent.setdefault(tp, mine)  # one step: of two threads one is the first
+        return first is mine or reports > first[0]
+
+    def give_back(self, tp: TopicPartition) -> None:
+        """A record was not sent after all."""
+        self._sent.pop(tp, None)
+
+    def look(
+        self, reports: Callable[[TopicPartition], int], gone: Callable[[TopicPartition, float], bool], now: float
+    ) -> bool:
+        """Whether it is over: each partition of before the rest has its answer, or the first went some time ago.
+
+        `gone(tp, since)`: the lane has nothing of it any more, though the application has fetched no report.
+        """
+        for tp, first in self._sent.copy().items():
+            if reports(tp) > first[0] or gone(tp, first[1]):
+                first[0] = -1
+                self._unanswered.discard(tp)
+            self._until = self._until or first[1] + _LONGEST_ALONE
+        self.open = bool(self._unanswered) and (self._until is None or now < self._until)
+        return not self.open
 
 
 LONG_ROUND_TRIP = 0.04

@@ -258,10 +258,10 @@ def behind_a_gap(mode: str) -> HoldReason | None:
 
 def expiry_of_a_batch_lane() -> HoldReason | None:
     with begun("held") as rig, mock.patch.object(Expiry, "purge_lane", return_value=NEVER):  # else it is over at once
-        rig.dispatcher.lanes.first.quarantined = True
+        rig.dispatcher.lanes.first.draining = True
         accepted(rig)
         reason = told(rig)
-        rig.dispatcher.lanes.first.quarantined = False
+        rig.dispatcher.lanes.first.draining = False
         return reason
 
 

@@ -40,5 +40,5 @@ def test_a_partition_changes_lanes_when_the_old_one_has_nothing_of_it() -> None:
 
 def test_a_change_of_lanes_too_early_is_found() -> None:
     """Planted: the lane is taken for empty."""
-    with mock.patch.object(DirectLane, "drained", return_value=True), pytest.raises(RuleError, match="rule 6"):
+    with mock.patch.object(DirectLane, "has_nothing_of", return_value=True), pytest.raises(RuleError, match="rule 6"):
         switch_while_a_record_is_under_way()

@@ -93,9 +93,9 @@ def produces(rig: Rig) -> None:
 def holds(rig: Rig) -> None:
     """A record waits, and its produce() was left before it rang."""
     rig.engine.route.go(direct=False)
-    rig.engine.dispatcher.intake.recheck()
+    rig.engine.dispatcher.intake.suspend()
     rig.produce("a", 0)
-    rig.engine.dispatcher.intake.rechecked()
+    rig.engine.dispatcher.intake.resume()
     rig.dispatcher.schedule.alarm.begin()
 
 
@@ -106,7 +106,7 @@ def another_is_throttled(rig: Rig) -> None:
 
 
 def brokers_are_looked_at(rig: Rig) -> None:
-    rig.engine.dispatcher.intake.recheck()
+    rig.engine.dispatcher.intake.suspend()
 
 
 def statistics_were_served(rig: Rig) -> None:

@@ -90,7 +90,7 @@ def test_a_partition_that_is_new_in_the_middle_of_the_switch_does_not_wait_for_e
         rig.dispatcher.record_buffer.leave_direct_path(NEVER)
         assert rig.produce("a", 1)
         opened = rig.dispatcher.record_buffer.buffers["a", 1]
-        assert opened.held_since <= rig.time.monotonic()
+        assert opened.direct_until <= rig.time.monotonic()
         rig.dispatcher.record_buffer.leave_direct_path(rig.time.monotonic())
 
 
@@ -166,11 +166,11 @@ def test_records_stay_in_order_when_one_comes_while_the_sender_switches(block: b
 
     def late(rig: Rig) -> None:
         route, intake = rig.engine.route, rig.dispatcher.intake
-        send, rechecks = route.send, intake.rechecks
-        route.send, intake.rechecks = intake.send, True  # as when it looked
+        send, suspended = route.send, intake.suspended
+        route.send, intake.suspended = intake.send, True  # as when it looked
         if not (block and rig.produce_block("a", 0, None, 3)):
             assert rig.produce("a", 0)
-        route.send, intake.rechecks = send, rechecks
+        route.send, intake.suspended = send, suspended
         assert rig.produce("a", 0)
 
     def switch(rig: Rig, step: int, other: Callable[[], object]) -> int:

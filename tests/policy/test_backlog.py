@@ -28,7 +28,7 @@ def test_the_oldest_record_is_no_younger_than_it_is(steps: list[tuple[int, int]]
             assert oldest is not None
             assert oldest <= given_at[acknowledged]
             assert given_at[acknowledged] - oldest <= 1.0
-        assert backlogs.drained(A, second - 1.0) == (acknowledged == len(given_at))
+        assert backlogs.has_nothing_of(A, second - 1.0) == (acknowledged == len(given_at))
 
 
 def test_records_that_waited_before_are_as_old_as_that() -> None:
@@ -50,10 +50,10 @@ def test_records_that_waited_before_are_as_old_as_that() -> None:
 def test_drained_is_said_by_a_look_from_after() -> None:
     """One from before knows nothing of what was given since."""
     backlogs = Backlogs()
-    assert not backlogs.drained(A, 0.0)
+    assert not backlogs.has_nothing_of(A, 0.0)
     backlogs.observe(A, 3, 3, 10.0)
-    assert backlogs.drained(A, 9.9)
-    assert not backlogs.drained(A, 10.0)
+    assert backlogs.has_nothing_of(A, 9.9)
+    assert not backlogs.has_nothing_of(A, 10.0)
 
 
 def test_stuck_is_what_is_not_acknowledged_or_too_old() -> None:
@@ -86,7 +86,7 @@ def test_forgiven_records_are_no_backlog() -> None:
     assert backlogs.earliest() == 1.0
     backlogs.observe(A, 6, 6, 3.0)
     assert backlogs.earliest() is None
-    assert backlogs.drained(A, 2.5)
+    assert backlogs.has_nothing_of(A, 2.5)
 
 
 def test_records_beside_the_count_are_given_too() -> None:
@@ -97,7 +97,7 @@ def test_records_beside_the_count_are_given_too() -> None:
     assert backlogs.earliest() == 1.0
     backlogs.observe(A, 2, 7, 3.0, uncounted=5)
     assert backlogs.earliest() is None
-    assert backlogs.drained(A, 2.5)
+    assert backlogs.has_nothing_of(A, 2.5)
 
 
 def test_a_count_that_begins_anew_goes_on() -> None:
@@ -106,6 +106,6 @@ def test_a_count_that_begins_anew_goes_on() -> None:
     backlogs.observe(A, 7, 7, 1.0)
     backlogs.observe(A, 2, 7, 2.0)
     assert backlogs.earliest() == 1.0
-    assert not backlogs.drained(A, 1.5)
+    assert not backlogs.has_nothing_of(A, 1.5)
     backlogs.observe(A, 2, 9, 3.0)
-    assert backlogs.drained(A, 2.5)
+    assert backlogs.has_nothing_of(A, 2.5)

@@ -14,7 +14,7 @@ from safeproducer.policy.decision import (
     DIRECT,
     IN_PLACE,
     LONGEST_DEPTH,
-    PATIENCE,
+    LOOK_AGAIN,
     BatchFacts,
     DirectFacts,
     Hold,
@@ -29,7 +29,7 @@ from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER
 
 NOW = 100.0
-SOON = NOW + PATIENCE
+SOON = NOW + LOOK_AGAIN
 FULL = BatchFacts()
 RIPE = FULL._replace(full=False, due=NOW - 1)
 BEHIND = FULL._replace(on_lane=1, depth=2)
@@ -78,7 +78,7 @@ def of_batch(batch: BatchFacts, **more: Any) -> PartitionFacts:
             of_batch(FULL, lane=LaneFacts(busy=True, lanes_come=True)),
             Hold(None, HoldReason.LANES_BUSY, 7, SOON),
         ),
-        (PartitionFacts(NOW + 9, NOW + 3), Hold(NOW + 9, HoldReason.PRODUCER_ID_LIMIT, None, NOW + 3)),
+        (PartitionFacts(id_at=NOW + 9, asks_at=NOW + 3), Hold(NOW + 9, HoldReason.PRODUCER_ID_LIMIT, None, NOW + 3)),
         (PartitionFacts(rejected=True), Hold(None, HoldReason.QUOTA_RETRY, None, SOON)),
     ],
 )
@@ -93,14 +93,14 @@ def test_each_reason(facts: PartitionFacts, expected: object) -> None:
         (DirectFacts(), {}, DIRECT),
         (DirectFacts(), {"stays": True}, BATCH),
         (DirectFacts(), {"probing": True}, CHANGE),
-        (DirectFacts(left=True), {"throttled_until": NOW + 1}, BATCH),
-        (DirectFacts(left=True, lanes=False), {"throttled_until": NOW + 1}, IN_PLACE),
-        (DirectFacts(keeps=True, left=True), {"throttled_until": NOW + 1}, DIRECT),
+        (DirectFacts(has_left=True), {"throttled_until": NOW + 1}, BATCH),
+        (DirectFacts(has_left=True, lanes=False), {"throttled_until": NOW + 1}, IN_PLACE),
+        (DirectFacts(keeps=True, has_left=True), {"throttled_until": NOW + 1}, DIRECT),
         (DirectFacts(far=True), {}, CHANGE),
-        (DirectFacts(outdated=True, left=True), {}, BATCH),
-        (DirectFacts(id_rejected=True, left=True), {}, BATCH),
-        (DirectFacts(id_rejected=True, left=True, lanes=False), {}, CHANGE),
-        (DirectFacts(gaps=True, left=True, lanes=False), {}, CHANGE),
+        (DirectFacts(outdated=True, has_left=True), {}, BATCH),
+        (DirectFacts(id_rejected=True, has_left=True), {}, BATCH),
+        (DirectFacts(id_rejected=True, has_left=True, lanes=False), {}, CHANGE),
+        (DirectFacts(gaps=True, has_left=True, lanes=False), {}, CHANGE),
     ],
 )
 def test_each_path(direct: DirectFacts, more: dict[str, Any], way: int) -> None:

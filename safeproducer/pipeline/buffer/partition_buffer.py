@@ -73,8 +73,8 @@ class PartitionBuffer:
     """Any thread appends to `records`; only the sender takes away.
 
     Counters change by in-place addition, which is one step under the interpreter lock (see counters.py).
-    `held` is why records of this partition are held back at all, None while they go directly; `held_since`: when the
-    last of them may have gone directly; `why` is what the next batch waits for, `waits` what it waited for before.
+    `held` is why records of this partition are held back at all, None while they go directly; `direct_until`: when
+    the last of them may have gone directly; `why` is what the next batch waits for, `waits` what it waited for before.
     `bound`: records whose keys are bound to a lane, by lane, and `keys` which keys are; None while every record of the
     partition stays on one lane.
     `unknown_outcome`: the last batch of it that left `lane` ended so.
@@ -91,17 +91,17 @@ class PartitionBuffer:
         self.unresolved: list[InFlightBatch] = []
         self.ack = AckTime()
         self.held: Hold | None = None
-        self.held_since = 0.0
+        self.direct_until = 0.0
         self.why: Hold | None = None
         self.waits = Waits(self.tp, {} if times is None else times)
         self.unknown_outcome = False
         self.lane: int | None = None
 
-    def hold(self, reason: Hold | None, now: float) -> None:
-        """Hold records back for `reason` from now on, or let them go directly again if that is None."""
-        if reason is not None and self.held is None:
-            self.held_since = now
-        self.held = reason
+    def hold(self, hold: Hold | None, now: float) -> None:
+        """Hold records back for `hold` from now on, or let them go directly again if that is None."""
+        if hold is not None and self.held is None:
+            self.direct_until = now
+        self.held = hold
 
     def wait_for(self, hold: Hold | None, now: float, silent: bool = False) -> None:
         """The next batch waits for this from now on, for nothing if it is None. The sender's thread calls.
@@ -113,7 +113,7 @@ class PartitionBuffer:
 
     def went_directly(self, now: float) -> None:
         """A record of it may have gone directly until then."""
-        self.held_since = now
+        self.direct_until = now
 
     @property
     def waiting(self) -> int:
@@ -220,7 +220,7 @@ class PartitionBuffer:
         self.bytes -= record[SIZE]
         self.records.popleft()
 
-    def ended(self, batch: InFlightBatch) -> None:
+    def resolved(self, batch: InFlightBatch) -> None:
         """A batch has all its reports: its keys are free, or bound as long as its outcome is unknown."""
         self.unresolved.remove(batch)
         if not batch.records:

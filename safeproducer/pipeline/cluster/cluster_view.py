@@ -39,7 +39,7 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 _NO_ANSWERS: Mapping[str, Said] = MappingProxyType({})
 _BROKER = re.compile(r"\b[Bb]roker (\d+)\b(?! \()")
-_RECURS_WITHIN = RECURS_WITHIN + 2.0
+_CUTS_RECUR_WITHIN = RECURS_WITHIN + 2.0
 """Seconds between two connections that are lost for one cause, as statistics tell of them: once a second."""
 _AGAIN = 2.5
 """Seconds within which what statistics showed still goes on: they come each second."""
@@ -353,7 +353,7 @@ class ClusterView:
 
 def _cut(info: BrokerInfo, cuts: int, at: float) -> BrokerInfo:
     times, since, last, _ = info.cuts
-    again = (times + cuts, since, at, at - last) if at < last + _RECURS_WITHIN else (cuts, at, at, 0.0)
+    again = (times + cuts, since, at, at - last) if at < last + _CUTS_RECUR_WITHIN else (cuts, at, at, 0.0)
     return info._replace(cuts=again, answered=_NEW.answered)
 
 

@@ -15,7 +15,7 @@ from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.record import ACCEPTED_AT, HEADERS, KEY, OVERHEAD, REPORT, SIZE, TIMESTAMP, VALUE
 from safeproducer.pipeline.reports.report_queue import Reports
 from safeproducer.pipeline.sender import LONGEST_SLEEP
-from safeproducer.policy.decision import BATCH, PATIENCE, Hold, decide
+from safeproducer.policy.decision import BATCH, LOOK_AGAIN, Hold, decide
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import LATE, LATE_TIMES
 from safeproducer.policy.types import NEVER
@@ -89,7 +89,7 @@ class Dispatcher(FactGatherer):
 
     def recheck(self, now: float) -> None:
         """Ask each partition buffer again whether it is held: something about brokers or acknowledgements changed."""
-        self.intake.rechecked()
+        self.intake.resume()
         self._choice.windows.tell(now)
         self.record_buffer.recheck(now)
         self.schedule.deadline.hurry()
@@ -109,7 +109,7 @@ class Dispatcher(FactGatherer):
         return True
 
     def _round(self, now: float) -> float:
-        self._complete(now)
+        self._note_resolved(now)
         due = self.quota_retry.act(now)
         due = min(due, self.expiry.act(now))
         for buffer in tuple(self.record_buffer.busy.values()):
@@ -140,8 +140,8 @@ class Dispatcher(FactGatherer):
                 why, due = self._send_directly(direct, buffer)
                 buffer.wait_for(why, now)
                 return due
-            if lane is None:
-                return now + PATIENCE
+            if lane is None:  # for mypy: LANES_BUSY holds then
+                return now + LOOK_AGAIN
             if lane.permitted:
                 self._give_batch(buffer, lane, facts.node, now)
         return NEVER
@@ -171,7 +171,7 @@ class Dispatcher(FactGatherer):
         while records:
             record, now = records[0], clock.monotonic()
             if lane.starting and not lane.takes(buffer.tp, record[SIZE] - OVERHEAD):
-                return _PACED if lane.paced_start.open else _SLOW_START, now + PATIENCE
+                return _PACED if lane.paced_start.open else _SLOW_START, now + LOOK_AGAIN
             self.record_buffer.went_directly(now)
             buffer.went_directly(now)
             self.record_buffer.tell_hold(buffer, (record,))
@@ -180,24 +180,24 @@ class Dispatcher(FactGatherer):
                 produce(topic, record[VALUE], record[KEY], partition, report, None, record[TIMESTAMP], record[HEADERS])
             except BufferError:
                 lane.first_records.give_back(buffer.tp)
-                return None, now + PATIENCE
+                return None, now + LOOK_AGAIN
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._FATAL and self.renews(error.args[0]):
                     lane.give_back(buffer.tp, record[SIZE] - OVERHEAD)
-                    return None, now + PATIENCE
+                    return None, now + LOOK_AGAIN
                 self.expiry.refused(buffer, record, error.args[0], bound=False)
             numbers.release(buffer.take_out(records)[REPORT])
         buffer.hold(None, clock.monotonic())
         return None, NEVER
 
-    def _complete(self, now: float) -> None:
+    def _note_resolved(self, now: float) -> None:
         """Take note of the batches whose reports have all arrived."""
         while self.lanes.completed:
             batch = self.lanes.completed.popleft()
             buffer = self.record_buffer.buffers[batch.tp]
             self.quota_retry.note(batch)
             self.lanes.resolved(batch)
-            buffer.ended(batch)
+            buffer.resolved(batch)
             if self._delivery.fails_behind and batch.reports.unknown_outcome and self.lanes.has_failed(batch.lane):
                 self.expiry.give_up(batch.tp, {record[KEY] for record in batch.records})
             self.record_buffer.note_pinned(buffer)
@@ -208,7 +208,7 @@ class Dispatcher(FactGatherer):
             if waited > max(LATE, much):
                 self._holds.cluster.outdated.answered_late(buffer.tp, batch.lane, batch.sent_at, now)
                 waited = much or waited
-            self._choice.completed(batch, now)
+            self._choice.resolved(batch, now)
             if not batch.expired and not batch.reports.rejections:
                 buffer.ack.observe(waited, now)
             self._flush_timer.discard(batch)

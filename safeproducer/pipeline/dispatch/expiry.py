@@ -29,7 +29,7 @@ from safeproducer.pipeline.reports.hooked_send import report_of
 from safeproducer.pipeline.reports.report_queue import Reports
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.backlog import Backlogs
-from safeproducer.policy.decision import PATIENCE
+from safeproducer.policy.decision import LOOK_AGAIN
 from safeproducer.policy.expiry import BACKSTOP_MARGIN, LEAST_LIMIT, purge_at
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
@@ -49,7 +49,7 @@ class Purge(NamedTuple):
     within: str
 
 
-def reason(within: str) -> str:
+def timed_out(within: str) -> str:
     """As librdkafka words it."""
     return f"Local: Message timed out: no broker acknowledged it within {within}"
 
@@ -173,7 +173,7 @@ class Expiry:
         if (timeout := self._delivery.timeout) is None:
             return due
         for batch in buffer.unresolved if self._delivery.owns_timeout else ():
-            self._report_expired(batch, now, timeout, KafkaError._MSG_TIMED_OUT, reason(TIMEOUT))
+            self._report_expired(batch, now, timeout, KafkaError._MSG_TIMED_OUT, timed_out(TIMEOUT))
             due = min(due, batch.next_deadline(timeout) or NEVER)
         unmeetable_until = self._holds.cluster.cannot_meet_until(buffer.tp, now)
         for queue in buffer.queues():
@@ -272,17 +272,17 @@ class Expiry:
         batches = lane.batches.copy()
         stalled, forgotten = self._stalled(batches), self._forgotten(batches)
         closes = min(stalled.closes, forgotten.closes)
-        lane.quarantined = closes <= now
-        if not lane.quarantined:
+        lane.draining = closes <= now
+        if not lane.draining:
             return closes
         over = stalled.closes <= now and all(batch.stalled for batch in batches)
         if now < min(stalled.at, forgotten.at) and not over:
-            return min(stalled.at, forgotten.at, now + PATIENCE)
-        why = _STALLED_WITH if forgotten.at > now else reason(forgotten.within)
+            return min(stalled.at, forgotten.at, now + LOOK_AGAIN)
+        why = _STALLED_WITH if forgotten.at > now else timed_out(forgotten.within)
         for batch in batches:
             self._report_expired(batch, now, -NEVER, KafkaError._MSG_TIMED_OUT, why)
         lane.purge()
-        return now + PATIENCE
+        return now + LOOK_AGAIN
 
     def _stalled(self, batches: list[InFlightBatch]) -> Purge:
         limit = self._delivery.stalled_after

@@ -1,4 +1,4 @@
-"""The facts for a decision about a partition, gathered once for each look: nobody else is asked why records wait."""
+"""The facts for the sender's decision about a partition, gathered once for each look."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ _LONGEST_WAIT = 1.0
 
 @dataclass(eq=False)
 class FactGatherer:
-    """The sender's thread calls. What comes first in policy.decision.RULES is asked first, and what cannot matter any
-    more is not asked."""
+    """The base of Dispatcher, which has these parts. The sender's thread calls. What comes first in
+    policy.decision.RULES is asked first, and what cannot matter any more is not asked. It acts on the way: places
+    records, asks for topics, and has the first batch lane made."""
 
     _delivery: Delivery
     _holds: Holds
@@ -50,8 +51,7 @@ class FactGatherer:
             return None
         holds = self._holds
         if holds.direct is None or buffer.unresolved or buffer.bound or buffer.pinned:
-            leader = holds.cluster.leader_state(buffer.tp, now)
-            facts, way = PartitionFacts(None, NEVER, False, False, False, *leader), BATCH
+            facts, way = PartitionFacts(*holds.cluster.leader_state(buffer.tp, now)), BATCH
         else:
             facts, way = self._of_path(holds.direct, buffer, now)
         if way == BATCH:
@@ -67,7 +67,7 @@ class FactGatherer:
             return PartitionFacts(rejected=True)
         if buffer.partition == UNKNOWN and placement.cluster.outdated.differ(buffer.topic, now):
             return PartitionFacts(miscounted=True)
-        return None if placement.puts_in_order(buffer, now) else PartitionFacts(unknown=True)
+        return None if placement.place_before(buffer, now) else PartitionFacts(unknown=True)
 
     def _of_path(self, direct: DirectLane, buffer: PartitionBuffer, now: float) -> tuple[PartitionFacts, int]:
         """Also which path it takes, unless a reason closes that."""
@@ -76,7 +76,7 @@ class FactGatherer:
         if way == CHANGE and self.record_buffer.has_left_direct(buffer, now):
             if direct.failure is None or (len(self.record_buffer.direct) and now > direct.failure.at + _EMPTIES_WITHIN):
                 self.lanes.prepare(direct.failure)
-            facts = facts._replace(direct=facts.direct._replace(left=True, lanes=bool(self.lanes.living)))
+            facts = facts._replace(direct=facts.direct._replace(has_left=True, lanes=bool(self.lanes.living)))
         elif way == DIRECT and direct.gaps:
             closed = not direct.gaps.lets_in(buffer.tp, not len(self.record_buffer.direct), now)
             facts = facts._replace(direct=facts.direct._replace(closed_by_gap=closed))
@@ -93,7 +93,7 @@ class FactGatherer:
             return None
         lane = choice.lane_for(buffer, node, now)
         facts = self._with_batch(facts, lane, buffer, now)
-        closed = lane is None or lane.quarantined or lane.permit.denied or choice.is_closed(lane, buffer, node, now)
+        closed = lane is None or lane.draining or lane.permit.denied or choice.is_closed(lane, buffer, node, now)
         if closed and hold(facts, BATCH, now) is None:
             facts = facts._replace(lane=self._of_lanes(lane, node, buffer, now))
         return facts, lane
@@ -125,7 +125,7 @@ class FactGatherer:
         wanted = choice.wanted(buffer, now) if buffer.records else 0
         grows = wanted > len(living := lanes.living)
         return LaneFacts(
-            quarantined=lane is not None and lane.quarantined,
+            draining=lane is not None and lane.draining,
             outdated=any(choice.is_outdated(other, buffer, now) for other in (living if lane is None else [lane])),
             gap=not all(choice.is_exclusive(other, buffer, node, now) for other in living),
             keys_wait=not buffer.records,

@@ -74,13 +74,13 @@ class Holds:
     def facts(self, buffer: PartitionBuffer, now: float) -> PartitionFacts:
         """All that says whether records of this partition may go directly."""
         if (limit := self.gate.hold) is not None:
-            return PartitionFacts(limit.until, self.gate.ask_at)
+            return PartitionFacts(id_at=limit.until, asks_at=self.gate.ask_at)
         if not self.cluster.holds_back:
             return _NEVER_HELD
         tp, direct = buffer.tp, self.direct
-        head = None, NEVER, False, False, False, *self.cluster.leader_state(tp, now), direct is None
+        leader = self.cluster.leader_state(tp, now)
         if direct is None:
-            return PartitionFacts(*head)
+            return PartitionFacts(*leader, only_batches=True)
         of_direct = DirectFacts(
             stalled=tp in direct.stalled,
             id_rejected=direct.rejected,
@@ -96,9 +96,9 @@ class Holds:
             failed=direct.failure is not None,
             renews_at=None if direct.failure is None else direct.failure.due,
         )
-        return PartitionFacts(*head, False, of_direct)
+        return PartitionFacts(*leader, stays=False, direct=of_direct)
 
-    def reason(self, buffer: PartitionBuffer, now: float) -> Hold | None:
+    def direct_hold(self, buffer: PartitionBuffer, now: float) -> Hold | None:
         """Why this partition is held back; None when its records may go directly."""
         if not buffer.pinned and not self.any(now):
             return None

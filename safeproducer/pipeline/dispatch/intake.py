@@ -32,9 +32,9 @@ _PLAIN = frozenset({bytes, type(None)})
 
 @dataclass(eq=False)
 class Intake:
-    """Any thread, but for `rechecked()`, which is the sender's.
+    """Any thread, but for `resume()`, which is the sender's.
 
-    - `rechecks`: brokers may be worse off than the partition buffers tell: nothing goes directly until the sender has
+    - `suspended`: brokers may be worse off than the partition buffers tell: nothing goes directly until the sender has
       looked.
     - `opened`: the direct path is, or is about to be. A record for an empty partition buffer goes directly then, though
       it had to wait when its thread looked: the next one would pass it.
@@ -51,7 +51,7 @@ class Intake:
     _placement: Placement
     _schedule: Schedule
     _topics: set[str] = field(default_factory=set)
-    rechecks: bool = False
+    suspended: bool = False
     opened: bool = False
     retired: Callable[[], Exception] | None = None
 
@@ -92,7 +92,7 @@ class Intake:
             size += len(value)
         if key is not None:
             size += len(key)
-        direct = not (buffer.held or buffer.records or self.rechecks or self._placement.follows_others(*tp))
+        direct = not (buffer.held or buffer.records or self.suspended or self._placement.follows_others(*tp))
         if not (direct and self._takes_directly(buffer, value, key, report, timestamp, headers, size)):
             self._record_buffer.refuse_excess(buffer, size, 1, size + lengths)
             record = (value, key, id(report), timestamp or int(clock.time() * 1000), headers, size + overhead, now)
@@ -189,13 +189,13 @@ class Intake:
         if (direct := self._record_buffer.direct) is not None and not len(direct):
             self._rejections.forget()
 
-    def recheck(self) -> None:
+    def suspend(self) -> None:
         """Nothing goes directly until the sender has looked."""
-        self.rechecks = True
+        self.suspended = True
 
-    def rechecked(self) -> None:
+    def resume(self) -> None:
         """The sender looks."""
-        self.rechecks = False
+        self.suspended = False
 
     def opens(self, opened: bool) -> None:
         """The direct path is about to open, or has closed."""
@@ -246,7 +246,7 @@ class Intake:
         """Where records of a partition wait together; None when they must be taken one by one."""
         tp = (topic, partition)
         buffer = self._buffers.get(tp) or self._open(tp, partition)
-        waits = buffer.held or buffer.records or self.rechecks or self._holds.direct is None
+        waits = buffer.held or buffer.records or self.suspended or self._holds.direct is None
         return (
             buffer if waits and topic not in self._lanes.missing and not self._placement.has_unplaced(topic) else None
         )

@@ -43,7 +43,7 @@ class LaneChoice:
     _acknowledged: dict[int | None, float] = field(default_factory=dict)
     """When a broker acknowledged a batch last."""
 
-    def completed(self, batch: InFlightBatch, now: float) -> None:
+    def resolved(self, batch: InFlightBatch, now: float) -> None:
         """A batch has all its reports; one without records was not taken."""
         if batch.records:
             self.in_flight[batch.broker] -= 1

@@ -65,8 +65,8 @@ class Placement:
         waiting = (buffer for buffer in tuple(self._record_buffer.busy.values()) if buffer.partition != UNKNOWN)
         return any(buffer.topic == topic and buffer.waiting for buffer in waiting)
 
-    def puts_in_order(self, buffer: PartitionBuffer, now: float) -> bool:
-        """Whether what waits there is behind nothing that is not placed yet: place that, or ask."""
+    def place_before(self, buffer: PartitionBuffer, now: float) -> bool:
+        """Place the records that those of `buffer` wait behind, or have their topic asked for; whether none is left."""
         unplaced = self._record_buffer.buffers.get((buffer.topic, UNKNOWN))
         if unplaced is None or not unplaced.records or not self._has_placed(buffer.topic):
             return True

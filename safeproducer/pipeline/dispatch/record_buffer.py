@@ -53,9 +53,9 @@ class RecordBuffer:
     pinned: set[TopicPartition] = field(default_factory=set)
     _taken: list[HeldRecord] = field(default_factory=list)
     """Records that the sender has taken from a partition buffer and not given to a lane yet."""
-    _direct_at: float = -NEVER
+    _maybe_direct_at: float = -NEVER
     """When a record of any partition went directly last: of a new one, too, while librdkafka places it."""
-    taken_in_at: float = -NEVER
+    given_directly_at: float = -NEVER
     """The same, of records that the intake or the sender gave to the direct lane."""
     _room: list[float] = field(default_factory=lambda: [0, 0.0])
     """How much more is accepted, in records and bytes, before the shares of the buffer are looked at again."""
@@ -75,13 +75,13 @@ class RecordBuffer:
         now = clock.monotonic()
         keys = Affinity() if self._delivery.own.ordering == "key" and tp[1] != UNKNOWN else None
         made = PartitionBuffer(*tp, keys, self._holds.times)
-        made.went_directly(min(self._direct_at, now))
-        made.hold(self._holds.reason(made, now), made.held_since)
+        made.went_directly(min(self._maybe_direct_at, now))
+        made.hold(self._holds.direct_hold(made, now), made.direct_until)
         return self.buffers.setdefault(tp, made)
 
     def went_directly(self, now: float) -> None:
         """A record of some partition goes to the direct lane."""
-        self._direct_at = self.taken_in_at = now
+        self._maybe_direct_at = self.given_directly_at = now
 
     def renew_direct(self, native: Any) -> None:
         """Another native producer is there for what goes directly."""
@@ -92,11 +92,11 @@ class RecordBuffer:
         lane = self._holds.direct
         if lane is not None and lane.failure and self._delivery.fails_behind and self._report_queue.deferred:
             return False  # whether what waits is sent depends on them
-        return lane is None or lane.drained(buffer.tp, buffer.held_since, len(self.direct), now)
+        return lane is None or lane.has_nothing_of(buffer.tp, buffer.direct_until, len(self.direct), now)
 
     def leave_direct_path(self, now: float) -> None:
         """Records of any partition may have gone directly until now."""
-        self._direct_at = now
+        self._maybe_direct_at = now
         self.forget_room()
         for buffer in self.all:
             buffer.went_directly(now)
@@ -105,16 +105,16 @@ class RecordBuffer:
         """Ask each partition buffer again whether it is held."""
         self.forget_room()
         for buffer in self.all:
-            reason = self._holds.reason(buffer, now)
-            if reason is not None or not (buffer.waiting or buffer.unresolved):
-                buffer.hold(reason, now)
+            hold = self._holds.direct_hold(buffer, now)
+            if hold is not None or not (buffer.waiting or buffer.unresolved):
+                buffer.hold(hold, now)
             if buffer.waiting:
                 self.busy[buffer.tp] = buffer
 
     def settle(self, buffer: PartitionBuffer, now: float) -> None:
         """Nothing waits and nothing is under way: go directly again if there is no reason to hold any more."""
         self.busy.pop(buffer.tp, None)
-        buffer.hold(self._holds.reason(buffer, now), now)
+        buffer.hold(self._holds.direct_hold(buffer, now), now)
         if buffer.waiting:  # accepted meanwhile
             self.busy[buffer.tp] = buffer
 
@@ -179,7 +179,7 @@ class RecordBuffer:
         if self._holds.partitions.absent(buffer.topic):
             return Hold(None, HoldReason.UNKNOWN_TOPIC)
         known = buffer.why
-        hold = known if known is not None and known.lasts(now) else self._holds.reason(buffer, now) or TURN
+        hold = known if known is not None and known.lasts(now) else self._holds.direct_hold(buffer, now) or TURN
         if self.is_owed(buffer, hold, now):  # look at the broker
             return Hold(None, HoldReason.LEADER_SILENT, self._holds.partitions.leader(*buffer.tp))
         return hold
@@ -206,7 +206,7 @@ class RecordBuffer:
         }
 
     @property
-    def known(self) -> int:
+    def waiting_in_busy(self) -> int:
         """Records that wait here, as far as the sender knows."""
         return sum([buffer.waiting for buffer in tuple(self.busy.values())])
 

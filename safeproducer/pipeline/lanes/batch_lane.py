@@ -80,7 +80,7 @@ class BatchLane:
         self.number = number
         self.log = log
         self.permit = permit
-        self.quarantined = False
+        self.draining = False
         """It is about to be purged and takes no more."""
         self.refused: list[HeldRecord] = []
         """Records that it did not take because it has failed."""
@@ -98,7 +98,7 @@ class BatchLane:
     @property
     def ready(self) -> bool:
         """Whether it has its producer ID, so that its first batch leaves at once, and takes batches."""
-        if self.quarantined or self.client.failed or self.permit.denied:
+        if self.draining or self.client.failed or self.permit.denied:
             return False
         return self.log is None or self.log.acquired
 
@@ -184,7 +184,7 @@ class BatchLane:
         self.client.native.purge(in_queue, in_flight, blocking)
 
     def resolved(self, batch: InFlightBatch) -> None:
-        """Take note of a completed batch."""
+        """A batch has all its reports."""
         if self.gaps:
             topic, partition = batch.tp
             if not batch.reports.unknown_outcome:

@@ -1,10 +1,8 @@
 """The lane of the direct path: how it starts, what it has not had answered, and what a purge left.
 
-Records that a direct lane was given, and how many of them have ended, by librdkafka's own counts.
-
-Those go on for as long as the native producer lives, whoever owns it. All that was learned from them therefore goes
-over to the next owner together with it: measured against nothing, the records of the former owner would count as the
-new one's.
+librdkafka's counts go on for as long as the native producer lives, whoever owns it. All that was learned from them
+therefore goes over to the next owner together with it: measured against nothing, the records of the former owner would
+count as the new one's.
 """
 
 from __future__ import annotations
@@ -18,8 +16,7 @@ from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.lanes.renewing import USED_UP, Failure
 from safeproducer.pipeline.reports.counters import BatchCount, DeliveryCounters
 from safeproducer.policy.backlog import Backlogs
-from safeproducer.policy.expiry import FirstRecords
-from safeproducer.policy.pacing import LATE, LATE_TIMES, PacedStart, SlowStart
+from safeproducer.policy.pacing import LATE, LATE_TIMES, FirstRecords, PacedStart, SlowStart
 from safeproducer.policy.renewals import Epochs
 from safeproducer.policy.sequence_gaps import SequenceGaps
 from safeproducer.policy.types import NEVER, TopicPartition
@@ -224,15 +221,15 @@ class DirectLane:
         """
         return tp in self._unknown_outcomes
 
-    def drained(self, tp: TopicPartition, held_since: float, in_lane: int, now: float) -> bool:
+    def has_nothing_of(self, tp: TopicPartition, direct_until: float, in_lane: int, now: float) -> bool:
         """Whether the lane has nothing of this partition any more; it has so many records and events.
 
         Seen empty once is enough: what is in it later is of others, or an event that nobody has asked for yet.
         """
         if not in_lane:
             self._empty_at = now
-        since = held_since + _LATE_THREADS
-        return self._empty_at > since or self.backlogs.drained(tp, since)
+        since = direct_until + _LATE_THREADS
+        return self._empty_at > since or self.backlogs.has_nothing_of(tp, since)
 
     def unreported(self) -> int:
         """How many records of the producer have no report yet, on whichever path."""
@@ -257,8 +254,8 @@ class DirectLane:
         ended = self.slow_start.open and self.slow_start.answered(resolved, in_lane, measuring, silent)
         paced = self.paced_start.look(wants_lane, self.slow_start.open, in_lane, now)
         if self.first_records.open:
-            drained = partial(self.drained, in_lane=in_lane, now=now)
-            ended = self.first_records.look(self._counters.reports, drained, now) or ended
+            gone = partial(self.has_nothing_of, in_lane=in_lane, now=now)
+            ended = self.first_records.look(self._counters.reports, gone, now) or ended
         return ended or paced
 
     def reject(self) -> None:

@@ -312,7 +312,7 @@ class LanePool:
         return [lane for lane in self._lanes if lane.soon <= now]
 
     def resolved(self, batch: InFlightBatch) -> None:
-        """Take note of a completed batch."""
+        """A batch has all its reports."""
         for lane in self._lanes:
             if lane.number == batch.lane:
                 if lane.client.failed:

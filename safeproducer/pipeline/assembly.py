@@ -16,7 +16,7 @@ from safeproducer.pipeline.cluster.client_events import ClientEvents, EventCallb
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations, Known
 from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
+from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.cluster.stats_callback import Elsewhere

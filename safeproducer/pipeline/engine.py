@@ -13,7 +13,7 @@ from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.client_events import ClientEvents
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations
 from safeproducer.pipeline.cluster.metadata import Metadata
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
+from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.cluster.stats_callback import Elsewhere
 from safeproducer.pipeline.cluster.windows import Windows

@@ -16,7 +16,7 @@ from safeproducer.kafka.lane_client import PURGE_EVERY
 from safeproducer.kafka.native import KafkaException
 from safeproducer.kafka.statistics import Statistics, repaired
 from safeproducer.pipeline.cluster.metadata import FirstQuestion
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
+from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectLaneExpiry
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE, OutdatedLeaders
+from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE, OutdatedMetadata
 from safeproducer.policy.client_reports import (
     RECURS_WITHIN,
     PartitionInfo,
@@ -67,7 +67,7 @@ class Partitions:
         self._counts: dict[str, tuple[int, float]] = {}
         """(number of partitions, when the metadata that says so came); 0 when there is no such topic."""
         self._infos: dict[TopicPartition, PartitionInfo] = {}
-        self._stalled_to: dict[str, tuple[int, float]] = {}
+        self._sticky_choice: dict[str, tuple[int, float]] = {}
         self.looked_at: dict[str, float] = {}
         """Topic -> when the last answer that tells its replicas was asked for."""
         self.missing: dict[str, str] = {}
@@ -151,11 +151,11 @@ class Partitions:
 
     def _any(self, topic: str, count: int, now: float) -> int:
         """As librdkafka does: one for `sticky.partitioning.linger.ms`, and one that has a leader if possible."""
-        partition, until = self._stalled_to.get(topic, (UNKNOWN, 0.0))
+        partition, until = self._sticky_choice.get(topic, (UNKNOWN, 0.0))
         if now >= until or partition >= count:
             led = [number for number in range(count) if self.leader(topic, number) is not None]
             partition = randomness.one_of(led or range(count))
-            self._stalled_to[topic] = (partition, now + self._sticky)
+            self._sticky_choice[topic] = (partition, now + self._sticky)
         return partition
 
 
@@ -199,7 +199,7 @@ class ClusterView:
 
     def __init__(self, delivery: Delivery, throttle: Throttle) -> None:
         self.partitions = Partitions(delivery.partitioning.partitioner, delivery.partitioning.sticky)
-        self.outdated = OutdatedLeaders()
+        self.outdated = OutdatedMetadata()
         self.throttle = throttle
         self._latest = throttle.latest
         self._only_batch_lanes = delivery.mode == "held"
@@ -338,8 +338,8 @@ class ClusterView:
 
     def hinders(self, now: float) -> bool:
         """Whether anything of it may speak against sending directly: `leader_state()`, or outdated metadata."""
-        throttle = self.throttle
-        return self.outdated.concern(DIRECT_LANE, now) or throttle.probes(None, now) or bool(throttle.deadlines(now))
+        outdated, throttle = self.outdated.concerns_any(DIRECT_LANE, now), self.throttle
+        return outdated or throttle.probes(None, now) or bool(throttle.deadlines(now))
 
     def cannot_meet_until(self, tp: TopicPartition, now: float) -> float:
         """A deadline at or before this time cannot be met: the broker's throttle time is known to last longer."""

@@ -27,7 +27,7 @@ from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import FAILED
 from safeproducer.pipeline.reports.report_queue import Deferred
 from safeproducer.pipeline.route import Route
-from safeproducer.policy.decision import PATIENCE
+from safeproducer.policy.decision import LOOK_AGAIN
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.types import TopicPartition
 from safeproducer.runtime import clock
@@ -104,7 +104,7 @@ class DirectRenewal:
         if direct is not None and failure is not None:
             self._go_on(direct, failure, now)
         if untold or failure is not None:
-            self._dispatcher.schedule.alarm.ask(now + PATIENCE)
+            self._dispatcher.schedule.alarm.ask(now + LOOK_AGAIN)
         return failure is not None
 
     def _go_on(self, direct: DirectLane, failure: Failure, now: float) -> None:

@@ -15,7 +15,7 @@ from safeproducer.policy.hold_reason import HoldReason as Why
 from safeproducer.policy.types import NEVER
 from safeproducer.policy.window import MOST
 
-PATIENCE = 0.01
+LOOK_AGAIN = 0.01
 """How soon to look again when nothing tells of the change that is waited for."""
 LONGEST_DEPTH = 3
 """In-flight batches of one partition inside librdkafka at once: one on its way and full ones behind it, so that the
@@ -157,15 +157,15 @@ class Rule(NamedTuple):
     fact: str
     applies: Callable[[PartitionFacts, float], bool] = lambda *_: True
     until: Callable[[PartitionFacts], float | None] = lambda _: None
-    again: Callable[[PartitionFacts, float], float] | None = lambda _, now: now + PATIENCE
+    again: Callable[[PartitionFacts, float], float] | None = lambda _, now: now + LOOK_AGAIN
 
 
 def _when_it_ends(f: PartitionFacts, now: float) -> float:
-    return now + PATIENCE if path(f) == CHANGE or f.throttled_until is None else f.throttled_until
+    return now + LOOK_AGAIN if path(f) == CHANGE or f.throttled_until is None else f.throttled_until
 
 
 def _lanes_come(f: PartitionFacts, now: float) -> float:
-    return now + PATIENCE if f.lane.lanes_come else NEVER
+    return now + LOOK_AGAIN if f.lane.lanes_come else NEVER
 
 
 def _behind(f: PartitionFacts) -> float | None:

@@ -14,7 +14,7 @@ from safeproducer.policy.decision import (
     DIRECT,
     IN_PLACE,
     LONGEST_DEPTH,
-    PATIENCE,
+    LOOK_AGAIN,
     BatchFacts,
     DirectFacts,
     Hold,
@@ -29,7 +29,7 @@ from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER
 
 NOW = 100.0
-SOON = NOW + PATIENCE
+SOON = NOW + LOOK_AGAIN
 FULL = BatchFacts()
 RIPE = FULL._replace(full=False, due=NOW - 1)
 BEHIND = FULL._replace(on_lane=1, depth=2)

@@ -15,7 +15,7 @@ from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.record import ACCEPTED_AT, HEADERS, KEY, OVERHEAD, REPORT, SIZE, TIMESTAMP, VALUE
 from safeproducer.pipeline.reports.report_queue import Reports
 from safeproducer.pipeline.sender import LONGEST_SLEEP
-from safeproducer.policy.decision import BATCH, PATIENCE, Hold, decide
+from safeproducer.policy.decision import BATCH, LOOK_AGAIN, Hold, decide
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import LATE, LATE_TIMES
 from safeproducer.policy.types import NEVER
@@ -141,7 +141,7 @@ class Dispatcher(FactGatherer):
                 buffer.wait_for(why, now)
                 return due
             if lane is None:
-                return now + PATIENCE
+                return now + LOOK_AGAIN
             if lane.permitted:
                 self._give_batch(buffer, lane, facts.node, now)
         return NEVER
@@ -171,7 +171,7 @@ class Dispatcher(FactGatherer):
         while records:
             record, now = records[0], clock.monotonic()
             if lane.starting and not lane.takes(buffer.tp, record[SIZE] - OVERHEAD):
-                return _PACED if lane.paced_start.open else _SLOW_START, now + PATIENCE
+                return _PACED if lane.paced_start.open else _SLOW_START, now + LOOK_AGAIN
             self.record_buffer.went_directly(now)
             buffer.went_directly(now)
             self.record_buffer.tell_hold(buffer, (record,))
@@ -180,11 +180,11 @@ class Dispatcher(FactGatherer):
                 produce(topic, record[VALUE], record[KEY], partition, report, None, record[TIMESTAMP], record[HEADERS])
             except BufferError:
                 lane.first_records.give_back(buffer.tp)
-                return None, now + PATIENCE
+                return None, now + LOOK_AGAIN
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._FATAL and self.renews(error.args[0]):
                     lane.give_back(buffer.tp, record[SIZE] - OVERHEAD)
-                    return None, now + PATIENCE
+                    return None, now + LOOK_AGAIN
                 self.expiry.refused(buffer, record, error.args[0], bound=False)
             numbers.release(buffer.take_out(records)[REPORT])
         buffer.hold(None, clock.monotonic())

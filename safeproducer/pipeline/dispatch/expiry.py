@@ -29,7 +29,7 @@ from safeproducer.pipeline.reports.hooked_send import report_of
 from safeproducer.pipeline.reports.report_queue import Reports
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.backlog import Backlogs
-from safeproducer.policy.decision import PATIENCE
+from safeproducer.policy.decision import LOOK_AGAIN
 from safeproducer.policy.expiry import BACKSTOP_MARGIN, LEAST_LIMIT, purge_at
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
@@ -277,12 +277,12 @@ class Expiry:
             return closes
         over = stalled.closes <= now and all(batch.stalled for batch in batches)
         if now < min(stalled.at, forgotten.at) and not over:
-            return min(stalled.at, forgotten.at, now + PATIENCE)
+            return min(stalled.at, forgotten.at, now + LOOK_AGAIN)
         why = _STALLED_WITH if forgotten.at > now else reason(forgotten.within)
         for batch in batches:
             self._report_expired(batch, now, -NEVER, KafkaError._MSG_TIMED_OUT, why)
         lane.purge()
-        return now + PATIENCE
+        return now + LOOK_AGAIN
 
     def _stalled(self, batches: list[InFlightBatch]) -> Purge:
         limit = self._delivery.stalled_after

@@ -12,7 +12,7 @@ from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections, RejectedPartition
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.schedule import Schedule
-from safeproducer.policy.decision import PATIENCE
+from safeproducer.policy.decision import LOOK_AGAIN
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.settings.delivery import Delivery
@@ -53,7 +53,7 @@ class QuotaRetry:
             under_way = buffer.unresolved or not self._record_buffer.has_left_direct(buffer, now)
             proven = not under_way and self._proven(tp, rejected)
             if under_way or not (proven or now >= rejected.at + _STATISTICS_COME):
-                due = now + PATIENCE
+                due = now + LOOK_AGAIN
                 continue
             self.rejections.take(tp)
             self._report_queue.decide()

@@ -25,12 +25,11 @@ from safeproducer.policy.expiry import Told
 from safeproducer.policy.partitioner import ANY, partitioner
 from safeproducer.policy.replication import CONFIGS
 from safeproducer.policy.throttle import Throttle
-from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
 from safeproducer.policy.window import Said, Window, window
 from safeproducer.runtime import randomness
 from safeproducer.settings.delivery import Delivery
 
-UNKNOWN = -1
 _NONE = 0, -NEVER
 _UNHEARD = PartitionInfo()
 next_step = count(1).__next__
@@ -88,7 +87,7 @@ class Partitions:
     def has(self, topic: str, partition: int) -> bool:
         """False only when it is known that there is no such partition."""
         count = self.count(topic)
-        return partition == UNKNOWN or not count or 0 <= partition < count
+        return partition == UNPLACED or not count or 0 <= partition < count
 
     def info(self, tp: TopicPartition) -> PartitionInfo:
         """One partition, as far as it is known."""
@@ -101,7 +100,7 @@ class Partitions:
     def leaders(self, topic: str, partition: int) -> set[int]:
         """Who may lead a record of it: of one whose partition is not known, all that lead one of the topic."""
         infos = self._infos.copy().items()
-        found = {info.leader for (name, number), info in infos if name == topic and partition in (number, UNKNOWN)}
+        found = {info.leader for (name, number), info in infos if name == topic and partition in (number, UNPLACED)}
         return {node for node in found if node is not None}
 
     def nodes(self) -> set[int]:
@@ -142,16 +141,16 @@ class Partitions:
         return {tp: info for tp, info in found.items() if info.replicas}
 
     def choose(self, topic: str, key: Any, now: float) -> int:
-        """The partition librdkafka's partitioner gives this key; UNKNOWN while the topic is not known."""
+        """The partition librdkafka's partitioner gives this key; UNPLACED while the topic is not known."""
         count = self.count(topic)
         if not count:
-            return UNKNOWN
+            return UNPLACED
         partition = self._choose(key.encode() if type(key) is str else key, count)
         return partition if partition != ANY else self._any(topic, count, now)
 
     def _any(self, topic: str, count: int, now: float) -> int:
         """As librdkafka does: one for `sticky.partitioning.linger.ms`, and one that has a leader if possible."""
-        partition, until = self._sticky_choice.get(topic, (UNKNOWN, 0.0))
+        partition, until = self._sticky_choice.get(topic, (UNPLACED, 0.0))
         if now >= until or partition >= count:
             led = [number for number in range(count) if self.leader(topic, number) is not None]
             partition = randomness.one_of(led or range(count))

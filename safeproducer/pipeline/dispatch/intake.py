@@ -14,7 +14,6 @@ from typing import Any
 from safeproducer.kafka.arguments import checked, unable
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.partition_buffer import MOST_OVERHEAD, PartitionBuffer
-from safeproducer.pipeline.cluster.cluster_view import UNKNOWN
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
@@ -23,7 +22,7 @@ from safeproducer.pipeline.record import ACCEPTED_AT, OVERHEAD, REPORT, SIZE, De
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.schedule import Schedule
-from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
 from safeproducer.runtime import clock
 
 _NOW = 0
@@ -86,7 +85,7 @@ class Intake:
         now = clock.monotonic()
         if topic in self._lanes.missing:
             self._placement.refuse_missing(topic)
-        tp = (topic, self._placement.choose(topic, key, now) if partition == UNKNOWN else partition)
+        tp = (topic, self._placement.choose(topic, key, now) if partition == UNPLACED else partition)
         buffer = self._buffers.get(tp) or self._open(tp, partition)
         if value is not None:
             size += len(value)

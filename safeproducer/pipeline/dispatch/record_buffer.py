@@ -11,7 +11,6 @@ from safeproducer.errors import QueueFullError
 from safeproducer.kafka.arguments import unable
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.partition_buffer import MOST_OVERHEAD, PartitionBuffer
-from safeproducer.pipeline.cluster.cluster_view import UNKNOWN
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
@@ -22,7 +21,7 @@ from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.decision import TURN, Hold
 from safeproducer.policy.hold_reason import HoldReason
-from safeproducer.policy.types import ALWAYS_FREE, NEVER, TopicPartition, has_share
+from safeproducer.policy.types import ALWAYS_FREE, NEVER, UNPLACED, TopicPartition, has_share
 from safeproducer.runtime import clock
 from safeproducer.runtime.log import logger
 from safeproducer.settings.delivery import BufferSize, Delivery
@@ -73,7 +72,7 @@ class RecordBuffer:
         if (found := self.buffers.get(tp)) is not None:
             return found
         now = clock.monotonic()
-        keys = Affinity() if self._delivery.own.ordering == "key" and tp[1] != UNKNOWN else None
+        keys = Affinity() if self._delivery.own.ordering == "key" and tp[1] != UNPLACED else None
         made = PartitionBuffer(*tp, keys, self._holds.times)
         made.went_directly(min(self._direct_at, now))
         made.hold(self._holds.reason(made, now), made.held_since)

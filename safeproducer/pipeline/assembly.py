@@ -139,7 +139,7 @@ def _questions(
         return lanes_to_ask().get(DIRECT_LANE) if holds.slow_start else None
 
     first_question = FirstQuestion(waits_for_id, delivery.waits_for_id and taken is None)
-    updates.failures.losses.told_by(partitions.absent, holds.cluster.led_by, updates.delivered_of)
+    updates.failures.losses.told_by(partitions.missing_clause, holds.cluster.leader_clause, updates.delivered_of)
     metadata = Metadata(
         lanes_to_ask, updates.heard_leaders, answered, first_question, notifications.trouble, partitions.missing
     )

@@ -80,7 +80,7 @@ class Partitions:
         """0 while it is not known, and when there is no such topic."""
         return self._counts.get(topic, _NONE)[0]
 
-    def absent(self, topic: str) -> str:
+    def missing_clause(self, topic: str) -> str:
         """That brokers know of no such topic, as a clause; "" for another one."""
         return "" if self.count(topic) else self.missing.get(topic, "")
 
@@ -129,10 +129,10 @@ class Partitions:
         if any(metadata.replicas is not None for metadata in told.values()):
             self.looked_at[topic] = max(at, self.looked_at.get(topic, at))
 
-    def look(self, topic: str, told: TopicMetadata, at: float) -> None:
+    def learn_replicas(self, topic: str, told: TopicMetadata, at: float) -> None:
         """What no lane has heard: replicas only, not who leads."""
-        for partition, metadata in told.items():
-            change(self._infos, (topic, partition), _UNHEARD, partial(PartitionInfo.looked, told=metadata, at=at))
+        for partition, found in told.items():
+            change(self._infos, (topic, partition), _UNHEARD, partial(PartitionInfo.with_replicas, told=found, at=at))
         self.looked_at[topic] = at
 
     def replicated(self, topic: str) -> dict[TopicPartition, PartitionInfo]:
@@ -260,7 +260,7 @@ class ClusterView:
         names = {node: name.rpartition("/")[0] for node, name in told}
         return _BROKER.sub(lambda it: f"{it[0]} ({names[int(it[1])]})" if names.get(int(it[1])) else it[0], text)
 
-    def led_by(self, topic: str, partition: int) -> str:
+    def leader_clause(self, topic: str, partition: int) -> str:
         """Who leads it, as a clause; "" while that is not known."""
         node = self.partitions.leader(topic, partition)
         return "" if node is None else self.addressed(f"its leader is broker {node}")
@@ -270,7 +270,7 @@ class ClusterView:
         brokers = self._brokers.copy().items()
         return {node: info.connected_at for node, info in brokers if info.connected_at is not None}
 
-    def cuts(self, now: float) -> dict[int, str]:
+    def cut_clauses(self, now: float) -> dict[int, str]:
         """Brokers whose connections are lost again and again, each as a clause."""
         found = {node: info.cuts for node, info in self._brokers.copy().items()}
         return {
@@ -280,7 +280,7 @@ class ClusterView:
             if times > 1 and now < last + max(_AGAIN, 2 * gap)
         }
 
-    def refuses(self, node: int | None, waits_since: float, now: float) -> str:
+    def refusal_clause(self, node: int | None, waits_since: float, now: float) -> str:
         """A clause if this broker answers Produce requests lately, all of them later than what waits for it."""
         since, at = _NEW.answered if node is None else self.broker_info(node).answered
         if since <= waits_since or now > at + _AGAIN:

@@ -141,7 +141,7 @@ class Expiry:
     def refused(self, buffer: PartitionBuffer, record: HeldRecord, error: KafkaError, bound: bool = True) -> None:
         """librdkafka did not take a record that was given to a lane, which its key is bound to if that is `bound`."""
         if error.code() == KafkaError._UNKNOWN_TOPIC:
-            self._lanes.missing.add(buffer.topic)
+            self._lanes.refused_topics.add(buffer.topic)
             if is_no_name(buffer.topic):
                 error = KafkaError(KafkaError.TOPIC_EXCEPTION)
         if error.code() == KafkaError._FATAL:

@@ -83,7 +83,7 @@ class Intake:
             partition, timestamp = index(partition), index(timestamp)
             self._topics.add(str.__str__(topic))
         now = clock.monotonic()
-        if topic in self._lanes.missing:
+        if topic in self._lanes.refused_topics:
             self._placement.refuse_missing(topic)
         tp = (topic, self._placement.choose(topic, key, now) if partition == UNPLACED else partition)
         buffer = self._buffers.get(tp) or self._open(tp, partition)
@@ -246,9 +246,8 @@ class Intake:
         tp = (topic, partition)
         buffer = self._buffers.get(tp) or self._open(tp, partition)
         waits = buffer.held or buffer.records or self.rechecks or self._holds.direct is None
-        return (
-            buffer if waits and topic not in self._lanes.missing and not self._placement.has_unplaced(topic) else None
-        )
+        waits = waits and topic not in self._lanes.refused_topics and not self._placement.has_unplaced(topic)
+        return buffer if waits else None
 
     def _extended(self, buffer: PartitionBuffer, count: int, now: float) -> None:
         """As many records wait there since `now`: as behind the append() of one."""

@@ -42,7 +42,7 @@ class Placement:
     def refuse_missing(self, topic: str) -> None:
         """As librdkafka does once it knows that there is no such topic; look whether there is one by now."""
         if self.cluster.partitions.count(topic):
-            self._lanes.missing.discard(topic)
+            self._lanes.refused_topics.discard(topic)
             return
         self._metadata.want(topic)
         raise unable(KafkaError._UNKNOWN_TOPIC)

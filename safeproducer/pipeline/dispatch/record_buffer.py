@@ -175,7 +175,7 @@ class RecordBuffer:
 
     def waits_for(self, buffer: PartitionBuffer, now: float) -> Hold:
         """What those that wait there wait for, also before the sender has looked at them."""
-        if self._holds.partitions.absent(buffer.topic):
+        if self._holds.partitions.missing_clause(buffer.topic):
             return Hold(None, HoldReason.UNKNOWN_TOPIC)
         known = buffer.why
         hold = known if known is not None and known.lasts(now) else self._holds.reason(buffer, now) or TURN

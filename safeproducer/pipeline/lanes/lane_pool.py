@@ -111,7 +111,7 @@ class LanePool:
     """The sender's thread calls; any thread may ask how much is inside.
 
     - `make`, `permits`, `not_made`: see LaneMaker.
-    - `completed`, `missing`: see BatchSinks.
+    - `completed`, `refused_topics`: see BatchSinks.
     - `maker`: makes another native producer in place of the direct lane's, too.
     - `wanted`: how many lanes there should be; whoever tends makes them.
     """
@@ -136,7 +136,7 @@ class LanePool:
         self._login: tuple[str, str] | None = None
         self._adopted = False
         """Whether the first lane tells the application of the cluster: there is no direct lane."""
-        self.completed, self.missing = sinks.completed, sinks.missing
+        self.completed, self.refused_topics = sinks.completed, sinks.refused_topics
         self._handed_over = self._splits = 0
         """Of those that are no more."""
         self.wanted = fixed or 1

@@ -108,7 +108,7 @@ def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: Le
     if taken is not None:
         round_trip.take_over(taken.known)
         gate.taken_over()
-    direct = None if delivery.mode == "held" else DirectLane(delivery, counters, taken.given if taken else None)
+    direct = None if delivery.only_batch_lanes else DirectLane(delivery, counters, taken.given if taken else None)
     return Holds(ClusterView(delivery, throttles.of(settings.cluster)), round_trip, direct, gate)
 
 
@@ -172,12 +172,11 @@ def _dispatcher(
     refusal_of: Callable[[Exception], Exception | None],
 ) -> Dispatcher:
     delivery, report_queue, numbers = settings.delivery, counters.report_queue, ReportNumbers()
-    held = delivery.mode == "held"
     make = natives.batch_lane if delivery.holds_back else None
     permits, not_made = updates.holds.gate.lane_permits, events.notifications.lane_not_made
     renewing = _renewing(settings, permits, counters, events.notifications)
     lanes = LanePool(make, delivery, report_queue.reports, numbers, permits, not_made, renewing)
-    if held:
+    if delivery.only_batch_lanes:
         lanes.adopt(native, new=natives.new)
     for further, log in natives.further():
         lanes.take_over(further, log)
@@ -186,7 +185,7 @@ def _dispatcher(
     if delivery.holds_back:
         report_queue.rejections = rejections
     holds, failures, metadata, wake = updates.holds, updates.failures, questions.metadata, sender.wake
-    direct, queue = None if held else native, report_queue
+    direct, queue = None if delivery.only_batch_lanes else native, report_queue
     when = Schedule(delivery, wake)
     buffer = RecordBuffer(delivery, holds, direct, lanes, queue, rejections, numbers)
     retry = QuotaRetry(delivery, buffer, rejections, queue, failures, when, updates.sent_once)

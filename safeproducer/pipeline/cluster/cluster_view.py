@@ -201,7 +201,7 @@ class ClusterView:
         self.outdated = OutdatedMetadata()
         self.throttle = throttle
         self._latest = throttle.latest
-        self._only_batch_lanes = delivery.mode == "held"
+        self._only_batch_lanes = delivery.only_batch_lanes
         self.holds_back = delivery.holds_back
         self.statistics: dict[int, Statistics] = {}
         """The last ones of the direct lane and of the first batch lane."""

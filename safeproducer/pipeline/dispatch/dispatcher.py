@@ -48,10 +48,10 @@ class Dispatcher(FactGatherer):
     @property
     def busy(self) -> bool:
         """Whether the batch lanes have something that will be reported."""
-        return bool(self.lanes) and (self.alone or self.lanes.busy)
+        return bool(self.lanes) and (self.only_batch_lanes or self.lanes.busy)
 
     @property
-    def alone(self) -> bool:
+    def only_batch_lanes(self) -> bool:
         """Whether there is no direct lane."""
         return self.record_buffer.direct is None
 

@@ -113,7 +113,7 @@ class LanePool:
     - `make`, `permits`, `not_made`: see LaneMaker.
     - `completed`, `refused_topics`: see BatchSinks.
     - `maker`: makes another native producer in place of the direct lane's, too.
-    - `wanted`: how many lanes there should be; whoever tends makes them.
+    - `wanted`: how many lanes there should be; `grow()` makes them.
     """
 
     def __init__(

@@ -153,7 +153,7 @@ class Engine:
             self.awake().sender.run(partial(self.dispatcher.expiry.purge, in_queue, in_flight, blocking))
 
     def subscribe(self, wake: Callable[[], object]) -> None:
-        """As Reports.subscribe()."""
+        """As Reports.subscribe(). For another front door, as are the next three: nothing in the package calls them."""
         self.dispatcher.reports.subscribe(wake)
 
     def unsubscribe(self, wake: Callable[[], object]) -> None:

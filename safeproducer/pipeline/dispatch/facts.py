@@ -71,13 +71,13 @@ class FactGatherer:
     def _of_path(self, direct: DirectLane, buffer: PartitionBuffer, now: float) -> tuple[PartitionFacts, int]:
         """Also which path it takes, unless a reason closes that."""
         facts = self._holds.facts(buffer, now)
-        way = path(facts)
+        way, native = path(facts), self.record_buffer.direct_native
         if way == CHANGE and self.record_buffer.has_left_direct(buffer, now):
-            if direct.failure is None or (len(self.record_buffer.direct) and now > direct.failure.at + _EMPTIES_WITHIN):
+            if direct.failure is None or (len(native) and now > direct.failure.at + _EMPTIES_WITHIN):
                 self.lanes.prepare(direct.failure)
             facts = facts._replace(direct=facts.direct._replace(left=True, lanes=bool(self.lanes.living)))
         elif way == DIRECT and direct.gaps:
-            closed = not direct.gaps.lets_in(buffer.tp, not len(self.record_buffer.direct), now)
+            closed = not direct.gaps.lets_in(buffer.tp, not len(native), now)
             facts = facts._replace(direct=facts.direct._replace(closed_by_gap=closed))
         return facts, path(facts)
 

@@ -112,7 +112,7 @@ class Intake:
             self._rejections.remember(buffer.topic, report, record)
         self._record_buffer.went_directly(now)
         try:
-            self._record_buffer.direct.produce(
+            self._record_buffer.direct_native.produce(
                 buffer.topic, value, key, buffer.partition, report, None, timestamp, headers
             )
         except BaseException:
@@ -157,7 +157,8 @@ class Intake:
         self._record_buffer.went_directly(now := clock.monotonic())
         buffer.went_directly(now)
         value, key, _, timestamp, headers, _, _ = record
-        self._record_buffer.direct.produce(buffer.topic, value, key, buffer.partition, report, None, timestamp, headers)
+        native = self._record_buffer.direct_native
+        native.produce(buffer.topic, value, key, buffer.partition, report, None, timestamp, headers)
 
     def _refuse_last(self, buffer: PartitionBuffer, refusal: Callable[[], Exception]) -> None:
         """The producer was closed while produce() was on its way: by a signal handler in it, or by another thread."""
@@ -185,7 +186,7 @@ class Intake:
 
     def release_reports(self) -> None:
         """Those of records that have ended: brokers know this producer's ID by now, or nobody may poll again."""
-        if (direct := self._record_buffer.direct) is not None and not len(direct):
+        if (native := self._record_buffer.direct_native) is not None and not len(native):
             self._rejections.forget()
 
     def recheck(self) -> None:

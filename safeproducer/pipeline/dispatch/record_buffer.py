@@ -36,13 +36,13 @@ class RecordBuffer:
 
     - `buffers`: by partition. `busy`: those with records or batches in flight, as far as the sender knows.
     - `pinned`: those whose next record must take the lane of an earlier one.
-    - `direct`: the native producer that takes records one by one, None when everything is held back.
+    - `direct_native`: the native producer that takes records one by one, None when everything is held back.
     - `numbers`: the callbacks of records that wait here or are in batch lanes.
     """
 
     _delivery: Delivery
     _holds: Holds
-    direct: Any
+    direct_native: Any
     _lanes: LanePool
     _report_queue: ReportQueue
     _rejections: QuotaRejections
@@ -82,16 +82,16 @@ class RecordBuffer:
         """A record of some partition goes to the direct lane."""
         self._direct_at = self.taken_in_at = now
 
-    def renew_direct(self, native: Any) -> None:
+    def replace_direct_native(self, native: Any) -> None:
         """Another native producer is there for what goes directly."""
-        self.direct = native
+        self.direct_native = native
 
     def has_left_direct(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether the direct lane has nothing of this partition any more."""
         lane = self._holds.direct
         if lane is not None and lane.failure and self._delivery.fails_behind and self._report_queue.deferred:
             return False  # whether what waits is sent depends on them
-        return lane is None or lane.drained(buffer.tp, buffer.held_since, len(self.direct), now)
+        return lane is None or lane.drained(buffer.tp, buffer.held_since, len(self.direct_native), now)
 
     def leave_direct_path(self, now: float) -> None:
         """Records of any partition may have gone directly until now."""
@@ -231,7 +231,7 @@ class RecordBuffer:
 
         Looked at in the order in which records go, or one that goes on meanwhile would be missed, and flush() end.
         """
-        count = self.waiting + self._lanes.records + (0 if self.direct is None else len(self.direct))
+        count = self.waiting + self._lanes.records + (0 if self.direct_native is None else len(self.direct_native))
         # What a quota rejected goes back to where it waits.
         return count + self._rejections.count + self._report_queue.records or self.waiting
 
@@ -243,7 +243,7 @@ class RecordBuffer:
         """
         count = self.waiting_bytes + self._lanes.bytes + self._report_queue.bytes + self._rejections.bytes
         if (direct := self._holds.direct) is not None:
-            count += int(len(self.direct) * (direct.record_bytes or usual))
+            count += int(len(self.direct_native) * (direct.record_bytes or usual))
         return count
 
     # --- limits -------------------------------------------------------------------------------------------------------

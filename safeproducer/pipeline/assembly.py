@@ -16,7 +16,7 @@ from safeproducer.pipeline.cluster.client_events import ClientEvents, EventCallb
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations, Known
 from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
+from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.cluster.stats_callback import Elsewhere
@@ -108,7 +108,7 @@ def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: Le
     if taken is not None:
         round_trip.take_over(taken.known)
         gate.taken_over()
-    direct = None if delivery.mode == "held" else DirectLane(delivery, counters, taken.given if taken else None)
+    direct = None if delivery.only_batch_lanes else DirectLane(delivery, counters, taken.given if taken else None)
     return Holds(ClusterView(delivery, throttles.of(settings.cluster)), round_trip, direct, gate)
 
 
@@ -139,7 +139,7 @@ def _questions(
         return lanes_to_ask().get(DIRECT_LANE) if holds.slow_start else None
 
     first_question = FirstQuestion(waits_for_id, delivery.waits_for_id and taken is None)
-    updates.failures.losses.told_by(partitions.absent, holds.cluster.led_by, updates.delivered_of)
+    updates.failures.losses.told_by(partitions.missing_clause, holds.cluster.leader_clause, updates.delivered_of)
     metadata = Metadata(
         lanes_to_ask, updates.heard_leaders, answered, first_question, notifications.trouble, partitions.missing
     )
@@ -172,12 +172,11 @@ def _dispatcher(
     refusal_of: Callable[[Exception], Exception | None],
 ) -> Dispatcher:
     delivery, report_queue, numbers = settings.delivery, counters.report_queue, ReportNumbers()
-    held = delivery.mode == "held"
     make = natives.batch_lane if delivery.holds_back else None
     permits, not_made = updates.holds.gate.lane_permits, events.notifications.lane_not_made
     renewing = _renewing(settings, permits, counters, events.notifications)
     lanes = LanePool(make, delivery, report_queue.reports, numbers, permits, not_made, renewing)
-    if held:
+    if delivery.only_batch_lanes:
         lanes.adopt(native, new=natives.new)
     for further, log in natives.further():
         lanes.take_over(further, log)
@@ -186,7 +185,7 @@ def _dispatcher(
     if delivery.holds_back:
         report_queue.rejections = rejections
     holds, failures, metadata, wake = updates.holds, updates.failures, questions.metadata, sender.wake
-    direct, queue = None if held else native, report_queue
+    direct, queue = None if delivery.only_batch_lanes else native, report_queue
     when = Schedule(delivery, wake)
     buffer = RecordBuffer(delivery, holds, direct, lanes, queue, rejections, numbers)
     retry = QuotaRetry(delivery, buffer, rejections, queue, failures, when, updates.sent_once)

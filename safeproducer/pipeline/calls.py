@@ -172,7 +172,7 @@ class Calls:
         count = self._dispatcher.record_buffer.queued
         if 0 < count <= _FEW_EVENTS and not self._route.threads and not self.events.callbacks.any:
             # Records, or statistics that the application did not ask for? In a callback its own record counts, too.
-            if self._dispatcher.alone and not self._dispatcher.record_buffer.records:
+            if self._dispatcher.only_batch_lanes and not self._dispatcher.record_buffer.records:
                 return 0  # as the delivery counters would say, after adding up all partitions
             return count if self.counters.outstanding(count)[0] else 0
         return count

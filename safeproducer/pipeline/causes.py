@@ -36,7 +36,7 @@ class Located(NamedTuple):
 
     - `reports`: by partition, those that poll() has to run. `sent`: records that librdkafka has, by the last
       statistics; also of those whose caller named no partition.
-    - `counts`: partitions of topics that are known. `absent`: a clause for each topic that is not there.
+    - `counts`: partitions of topics that are known. `missing`: a clause for each topic that is not there.
     - `refused`: a clause for each partition that gets answers and no acknowledgements. `linger`: seconds.
     - `silent`: partition -> its leader, which acknowledges nothing of what librdkafka has.
     - `failed`: the name of the last error, for each topic with records that failed. `lost`: as Losses.known().
@@ -46,7 +46,7 @@ class Located(NamedTuple):
     reports: Mapping[TopicPartition, int] = MappingProxyType({})
     sent: Mapping[TopicPartition, int] = MappingProxyType({})
     counts: Mapping[str, int] = MappingProxyType({})
-    absent: Mapping[str, str] = MappingProxyType({})
+    missing: Mapping[str, str] = MappingProxyType({})
     refused: Mapping[TopicPartition, str] = MappingProxyType({})
     linger: float = 0.0
     failed: Mapping[str, str] = MappingProxyType({})
@@ -81,9 +81,9 @@ class Located(NamedTuple):
             yield Cause("replication", known.sentence, known.cure or None, None, f"{known.sentence}{window}", held)
             return
         matters = [one for one in concerning(troubles, [row], leaders) if not one.over]
-        why, absent = row.reason, self.absent.get(row.topic)
-        if absent:
-            yield Cause(HoldReason.UNKNOWN_TOPIC, absent, HoldReason.UNKNOWN_TOPIC.cure, None, absent, held)
+        why, missing = row.reason, self.missing.get(row.topic)
+        if missing:
+            yield Cause(HoldReason.UNKNOWN_TOPIC, missing, HoldReason.UNKNOWN_TOPIC.cure, None, missing, held)
         elif held and why is not None:
             # A topic that no broker could tell of may be there.
             hidden = why is HoldReason.UNKNOWN_TOPIC and any(one.node is None for one in matters)
@@ -95,7 +95,7 @@ class Located(NamedTuple):
         places = (
             {(row.topic, row.partition)} if row.partition >= 0 else {tp for tp in self.silent if tp[0] == row.topic}
         )
-        for topic, number in () if held or absent else sorted(places & self.silent.keys()):
+        for topic, number in () if held or missing else sorted(places & self.silent.keys()):
             clause, name = f"broker {self.silent[topic, number]} acknowledges nothing of", f"{topic} [{number}]"
             silent = HoldReason.LEADER_SILENT
             yield Cause(silent, f"{clause} {name}", silent.cure, None, clause, name)

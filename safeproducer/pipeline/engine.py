@@ -13,7 +13,7 @@ from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.client_events import ClientEvents
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations
 from safeproducer.pipeline.cluster.metadata import Metadata
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
+from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.cluster.stats_callback import Elsewhere
 from safeproducer.pipeline.cluster.windows import Windows
@@ -59,7 +59,7 @@ class Engine:
     updates: ClientUpdates
     questions: Questions
     maintenance: Maintenance
-    makes: NativeProducers
+    native_producers: NativeProducers
 
     def awake(self) -> Engine:
         """Itself, with its sender and its parts knowing it: a destructor may call that the collector runs."""
@@ -124,14 +124,14 @@ class Engine:
     def natives(self) -> list[Any]:
         """The native producers, the one that was swapped for an Unusable excepted."""
         native = self.native
-        others = *self.dispatcher.lanes.natives, *self.makes.former
+        others = *self.dispatcher.lanes.natives, *self.native_producers.former
         return [native, *(other for other in others if other is not native)]
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Everything that connects uses these from its next connection on, what is made later as well."""
         # First: it raises for what is no text.
         self.calls.ask(self.native.set_sasl_credentials, username, password)
-        self.makes.renew({"sasl.username": username, "sasl.password": password})
+        self.native_producers.set_credentials({"sasl.username": username, "sasl.password": password})
         self.dispatcher.lanes.set_sasl_credentials(username, password)
         self.questions.asker.set_sasl_credentials(username, password)
 
@@ -147,13 +147,13 @@ class Engine:
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """As confluent_kafka's, over the records here and in all lanes."""
         usable = self.route.usable
-        if not (self.dispatcher.alone and usable):  # else it is one of the lanes
+        if not (self.dispatcher.only_batch_lanes and usable):  # else it is one of the lanes
             self.native.purge(in_queue, in_flight, blocking)
         if usable:
             self.awake().sender.run(partial(self.dispatcher.expiry.purge, in_queue, in_flight, blocking))
 
     def subscribe(self, wake: Callable[[], object]) -> None:
-        """As Reports.subscribe()."""
+        """As Reports.subscribe(). For another front door, as are the next three: nothing in the package calls them."""
         self.dispatcher.reports.subscribe(wake)
 
     def unsubscribe(self, wake: Callable[[], object]) -> None:
@@ -181,7 +181,7 @@ class Engine:
         sender.stop()
         report_queue.end(True)
         try:
-            if not self.dispatcher.alone:
+            if not self.dispatcher.only_batch_lanes:
                 self.native.poll(0)
             if sender.join(_LAST_TURN):
                 self.dispatcher.serve()
@@ -220,6 +220,6 @@ class Engine:
         """By number, the lanes that may be asked for metadata."""
         if self.route.state != "open":
             return {}
-        lanes: dict[int, Any] = {} if self.dispatcher.alone else {DIRECT_LANE: self.native}
+        lanes: dict[int, Any] = {} if self.dispatcher.only_batch_lanes else {DIRECT_LANE: self.native}
         lanes.update((lane.number, lane.client) for lane in self.dispatcher.lanes if not lane.client.failed)
         return lanes

@@ -214,7 +214,7 @@ class Inspection:
                 node, until, *_ = cluster.leader_state(tp, now)
                 place = tp if tp in silent else whole.get(row.topic) if row.partition < 0 else None
                 hold = Hold(until, HoldReason.THROTTLED, node) if until is not None else None
-                if engine.holds.partitions.absent(row.topic):
+                if engine.holds.partitions.missing_clause(row.topic):
                     hold = Hold(None, HoldReason.UNKNOWN_TOPIC)
                 elif place is not None:
                     hold = Hold(None, HoldReason.LEADER_SILENT, silent[place])
@@ -267,20 +267,20 @@ class Inspection:
         for told in cluster.statistics.values():
             sent.update({tp: left for tp, it in told.partitions.items() if (left := it.in_flight + it.queued)})
         counts = {topic: cluster.partitions.count(topic) for topic in topics}
-        absent = {topic: clause for topic in topics if (clause := cluster.partitions.absent(topic))}
+        missing = {topic: clause for topic in topics if (clause := cluster.partitions.missing_clause(topic))}
         reports = counters.report_queue.reports.by_partition(counters.topics.copy())
         now = clock.monotonic()
         held = [row for row in account.partitions if row.reason is HoldReason.LEADER_SILENT]
         leaders = {(row.topic, row.partition): cluster.partitions.leader(row.topic, row.partition) for row in held}
         leaders.update(silent)
         oldest = engine.dispatcher.record_buffer.oldest()
-        answers = {tp: cluster.refuses(node, oldest.get(tp, NEVER), now) for tp, node in leaders.items()}
+        answers = {tp: cluster.refusal_clause(node, oldest.get(tp, NEVER), now) for tp, node in leaders.items()}
         refused = {tp: clause for tp, clause in answers.items() if clause}
         ages = {tp: now - accepted for tp, accepted in oldest.items()}
         for topic, _ in tuple(ages):  # of a record that names no partition it may not be known yet
             ages[topic, -1] = max(age for (name, _), age in ages.items() if name == topic)
         last, lost = engine.failures.last.copy(), engine.failures.losses.known(now)
-        return Located(reports, sent, counts, absent, refused, self._linger, last, silent, lost, ages)
+        return Located(reports, sent, counts, missing, refused, self._linger, last, silent, lost, ages)
 
     def _troubles(self) -> Iterator[Trouble]:
         """Each throttle time, cuts, and the newest error of each broker, newest first."""
@@ -292,7 +292,7 @@ class Inspection:
         connected, delivered = cluster.connected(), self._engine.updates.delivered
         for one in () if connected else cluster.statistics.copy().values():
             yield from begun(one.begun, now - one.at)
-        cuts = cluster.cuts(now)
+        cuts = cluster.cut_clauses(now)
         for node, clause in cuts.items():
             yield Trouble(clause, node, over=False, cure=HoldReason.LEADER_SILENT.cure or "")
         for error in sorted(events.errors.copy().values(), key=lambda error: -error.at):

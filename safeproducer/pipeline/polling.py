@@ -78,7 +78,7 @@ class Serving:
 
         The sender calls. They are queued, so that the lane has room.
         """
-        if self._dispatcher.alone or not len(self._route.native):
+        if self._dispatcher.only_batch_lanes or not len(self._route.native):
             return
         if self._limit is not None and self._report_queue.bytes > self._limit / 2:
             return
@@ -160,7 +160,7 @@ class Serving:
 
     def _let_go_directly(self) -> None:
         """The sender may have waited for these reports only: the next record can be the first that goes directly."""
-        buffered = not (self._route.goes_direct or self._dispatcher.alone)
+        buffered = not (self._route.goes_direct or self._dispatcher.only_batch_lanes)
         if buffered and not self._report_queue.reports and self._dispatcher.empty:
             self._route.sender.wake(0.0)
             self._route.sender.let_work()
@@ -173,7 +173,7 @@ class Serving:
     def _serves_direct(self) -> bool:
         """Whether the calling thread may serve the direct lane now."""
         barred = self._route.barred
-        if self._dispatcher.alone or (barred and get_ident() in barred):
+        if self._dispatcher.only_batch_lanes or (barred and get_ident() in barred):
             return False
         return not self._report_queue.thread or sys.is_finalizing()  # which may have stopped the sender there
 
@@ -188,7 +188,7 @@ class Serving:
 
     def _wait_once(self, left: float) -> int:
         """Wait where the next answer is likely to come, not longer than `left`; how much was served meanwhile."""
-        if self._dispatcher.alone:
+        if self._dispatcher.only_batch_lanes:
             self._route.sender.wait(left)
             return 0
         goes_direct = self._route.goes_direct
@@ -273,7 +273,7 @@ class Serving:
 
     def _left(self) -> int:
         record_buffer = self._dispatcher.record_buffer
-        left = record_buffer.records if self._dispatcher.alone else self._calls.queued
+        left = record_buffer.records if self._dispatcher.only_batch_lanes else self._calls.queued
         # A signal handler's flush(): its thread runs that report itself.
         return left - 1 if get_ident() in self._report_queue.running else left
 
@@ -293,7 +293,7 @@ class Serving:
         failed = self._updates.failures.not_written + self._updates.failures.unknown
         if self._route.sender.alive and failed != self._failed_then and self._route.state == "open":
             self._failed_then = failed
-            looks_end = clock.monotonic() + (_FATAL_COMES if self._dispatcher.alone else 0.0)
+            looks_end = clock.monotonic() + (_FATAL_COMES if self._dispatcher.only_batch_lanes else 0.0)
             while True:  # a fatal error may be why they failed, and the sender may be about to note it
                 self._calls.attempt(self._route.sender.run, self._dispatcher.look_everywhere)
                 if self._route.state != "open" or clock.monotonic() >= looks_end:

@@ -16,13 +16,13 @@ from safeproducer.kafka.lane_client import PURGE_EVERY
 from safeproducer.kafka.native import KafkaException
 from safeproducer.kafka.statistics import Statistics, repaired
 from safeproducer.pipeline.cluster.metadata import FirstQuestion
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
+from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectLaneExpiry
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.lanes.direct_lane import DirectLane, DirectLaneCounts
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
-from safeproducer.pipeline.lanes.renewing import USED_UP, Failure
+from safeproducer.pipeline.lanes.renewing import USED_UP, LaneFailure
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import FAILED
 from safeproducer.pipeline.reports.report_queue import Deferred
@@ -107,7 +107,7 @@ class DirectRenewal:
             self._dispatcher.schedule.alarm.ask(now + LOOK_AGAIN)
         return failure is not None
 
-    def _go_on(self, direct: DirectLane, failure: Failure, now: float) -> None:
+    def _go_on(self, direct: DirectLane, failure: LaneFailure, now: float) -> None:
         """Until another one has taken its place."""
         if not self._former or self._former[-1][1].lane is not direct:
             read, client_id = self._updates.read, self._natives.settings.client_id
@@ -131,7 +131,7 @@ class DirectRenewal:
         """Whether what waits behind a record of unknown outcome is not sent."""
         return self._natives.settings.delivery.fails_behind
 
-    def _replace(self, former: Former, failure: Failure, now: float) -> None:
+    def _replace(self, former: Former, failure: LaneFailure, now: float) -> None:
         """Its last report was served: another native producer takes its place, if one may come now."""
         lanes, counters, holds = self._dispatcher.lanes, self._counters, self._updates.holds
         made = lanes.maker.renew(self._natives.another, failure)
@@ -144,7 +144,7 @@ class DirectRenewal:
         former.left_at = now = clock.monotonic()
         holds.cluster.statistics.pop(DIRECT_LANE, None)
         holds.renew(former.lane.renewed(DirectLaneCounts.begun_anew(counters, now)))
-        self._dispatcher.record_buffer.renew_direct(made[0])
+        self._dispatcher.record_buffer.replace_direct_native(made[0])
         self._route.replace(made[0])
         self._first.again()
         lanes.renewing.replaced(failure)

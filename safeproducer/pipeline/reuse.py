@@ -60,9 +60,9 @@ class Key:
     @staticmethod
     def of(settings: Settings) -> Key:
         delivery = settings.delivery
-        configs = [(delivery.batch_lane if delivery.mode == "held" else delivery.lane)(settings.lane)]
+        configs = [delivery.first_lane_config(settings.lane)]
         if delivery.holds_back:
-            configs += [delivery.told_lane(settings.lane), delivery.more_lanes(settings.lane)]
+            configs += [delivery.told_lane_config(settings.lane), delivery.further_lane_config(settings.lane)]
         values = tuple(
             frozenset((name, str(value)) for name, value in config.items() if type(value) in _PLAIN)
             for config in configs
@@ -314,12 +314,12 @@ def left_by(engine: Engine) -> Left | None:
     purged. Therefore no report of a former owner can come any more, librdkafka has acknowledged all that it has
     counted, and sequence numbers have no gap. And the credentials are those of the construction.
     """
-    holds, makes = engine.holds, engine.makes
-    direct, relays, settings = holds.direct, makes.relays, makes.settings
+    holds, producers = engine.holds, engine.native_producers
+    direct, relays, settings = holds.direct, producers.relays, producers.settings
     if relays is None or not _all_delivered(engine):
         return None
     # A lane that never wrote has no permit yet, which the next owner would not ask for.
-    wrote = [lane for lane in engine.dispatcher.lanes if lane.counts.batches or makes.took(lane.client.native)]
+    wrote = [lane for lane in engine.dispatcher.lanes if lane.counts.batches or producers.took(lane.client.native)]
     natives: list[tuple[Any, LaneLog | None]] = [] if direct is None else [(engine.native, None)]
     natives += [(lane.client.native, lane.log) for lane in wrote]
     lanes = [NativeLane(native, relays[id(native)], log) for native, log in natives if id(native) in relays]

@@ -101,7 +101,7 @@ class Maintenance:
         if dispatcher.record_buffer.room_wanted and dispatcher.record_buffer.tell_of_room():
             again = min(again, now + _MAKES_ROOM)
         due = min(again, dispatcher.schedule.alarm.at)
-        if self._expects or (dispatcher.alone and not polling):
+        if self._expects or (dispatcher.only_batch_lanes and not polling):
             return min(due, now + _NOT_POLLING)
         return due
 
@@ -110,7 +110,7 @@ class Maintenance:
         """Whether a report or an event may come; to count them, as `queued` does, takes long with many lanes."""
         dispatcher = self._dispatcher
         waits = dispatcher.record_buffer.busy or dispatcher.reports
-        return bool(waits or (not dispatcher.alone and len(self._route.native)))
+        return bool(waits or (not dispatcher.only_batch_lanes and len(self._route.native)))
 
     # --- the path ----------------------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class Maintenance:
         why = "it was not needed any more" if (failed := spare.client.failed) is None else f"one failed: {failed.str()}"
         why = "its producer ID would be beyond the limit" if spare.permit.denied else why
         self._notifications.lanes(len(lanes) + 1, len(lanes), why)
-        if not (dispatcher.alone and failed) and spare.client.native is not self._route.native:
+        if not (dispatcher.only_batch_lanes and failed) and spare.client.native is not self._route.native:
             spare.client.close()
             return
         # Not closed: another thread may be inside a call of it. The last one that refers to it destroys it.
@@ -200,7 +200,7 @@ class Maintenance:
             self._notifications.lanes(before, len(lanes), why)
         if lanes.renewing.end is not None:
             raise KafkaException(lanes.renewing.end)
-        if self._dispatcher.alone and (first := lanes.first) is not None and not first.client.failed:
+        if self._dispatcher.only_batch_lanes and (first := lanes.first) is not None and not first.client.failed:
             self._route.replace(first.client.native)
 
     def _look_for_splits(self) -> None:

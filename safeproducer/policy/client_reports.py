@@ -180,7 +180,7 @@ class PartitionInfo(NamedTuple):
     lost: Mapping[int, float] = {}
     looked_at: float = -NEVER
 
-    def looked(self, told: PartitionMetadata, at: float) -> PartitionInfo:
+    def with_replicas(self, told: PartitionMetadata, at: float) -> PartitionInfo:
         """After an answer that was asked for `at` then; an older one, and one without replicas, change nothing."""
         if told.replicas is None or at < self.looked_at:
             return self
@@ -192,7 +192,7 @@ class PartitionInfo(NamedTuple):
 
     def learnt(self, told: PartitionMetadata, at: float, step: Callable[[], int]) -> PartitionInfo:
         """After metadata that came at `at`, from any client; `step` counts what is learnt."""
-        leader, epoch, known = told.leader, told.epoch, self.looked(told, at)
+        leader, epoch, known = told.leader, told.epoch, self.with_replicas(told, at)
         if known.at - SETTLES > at:
             return known
         if leader == known.leader and epoch is None and known.epoch != NO_EPOCH:

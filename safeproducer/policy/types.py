@@ -9,11 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 TopicPartition = tuple[str, int]
-
-
 NEVER: Final = float("inf")
-
-
+UNPLACED = -1
+"""The partition of a record that has none yet."""
 ALWAYS_FREE = 0.5
 """Below this part of the buffer nobody is refused."""
 

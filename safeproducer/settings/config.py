@@ -75,7 +75,7 @@ class Settings:
             text, self.former_secrets | {str(value) for name, value in self.lane.items() if is_sensitive(name)}
         )
 
-    def renew(self, changes: Mapping[str, str]) -> None:
+    def set_credentials(self, changes: Mapping[str, str]) -> None:
         """Other credentials from now on; those from before stay secret."""
         self.former_secrets.update(str(self.lane[name]) for name in changes if is_sensitive(name) and name in self.lane)
         self.lane.update(changes)

@@ -84,6 +84,11 @@ class Delivery:
         return self.own.mode
 
     @property
+    def only_batch_lanes(self) -> bool:
+        """Whether there is no direct lane."""
+        return self.mode == "held"
+
+    @property
     def holds_back(self) -> bool:
         """Whether records may be held back, and leave by a batch lane.
 
@@ -128,7 +133,7 @@ class Delivery:
         partitions whose acknowledgement was lost a second time. A transactional producer's records end with the
         transaction; without idempotence an expiry concerns nobody else, and matters only to what is held back.
         """
-        return not self.transactional and (self.mode == "held" or (self.idempotent and self.mode == "auto"))
+        return not self.transactional and (self.only_batch_lanes or (self.idempotent and self.mode == "auto"))
 
     @property
     def stalled_after(self) -> float | None:
@@ -158,7 +163,11 @@ class Delivery:
             return 1 if self.statistics_ms > 0 else 0
         return -(-self.statistics_ms // self._most_tick_ms)
 
-    def lane(self, config: Mapping[str, Any]) -> dict[str, Any]:
+    def first_lane_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """`config` as the first native producer gets it."""
+        return (self.batch_lane_config if self.only_batch_lanes else self.direct_lane_config)(config)
+
+    def direct_lane_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """`config` as the direct lane gets it."""
         changes: dict[str, Any] = {}
         if self.mode != "passthrough":
@@ -167,11 +176,11 @@ class Delivery:
             changes["message.timeout.ms"] = int(backstop(self.timeout, self.socket_timeout) * 1000)
         return _changed(config, changes)
 
-    def batch_lane(self, config: Mapping[str, Any]) -> dict[str, Any]:
+    def batch_lane_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """`config` as a batch lane gets it: only an exact count or a flush trigger sends a batch, and the buffer is
         ours."""
         return _changed(
-            self.lane(config),
+            self.direct_lane_config(config),
             {
                 "linger.ms": self.guard_ms,
                 "batch.num.messages": self.batch_records,
@@ -185,15 +194,15 @@ class Delivery:
             },
         )
 
-    def told_lane(self, config: Mapping[str, Any]) -> dict[str, Any]:
+    def told_lane_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """`config` as a batch lane gets it whose log tells of its producer ID."""
         debug = [text for text in (config.get("debug"), LISTEN_TO) if text]
-        return {**self.batch_lane(config), "debug": ",".join(map(str, debug))}
+        return {**self.batch_lane_config(config), "debug": ",".join(map(str, debug))}
 
-    def more_lanes(self, config: Mapping[str, Any]) -> dict[str, Any]:
+    def further_lane_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """`config` as the second batch lane gets it, and each that follows: as the first, but with statistics only for
         a stats_cb, not oftener than that is called."""
-        return {**self.told_lane(config), "statistics.interval.ms": max(0, self.statistics_ms)}
+        return {**self.told_lane_config(config), "statistics.interval.ms": max(0, self.statistics_ms)}
 
     @property
     def _spare_bytes(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from safeproducer.errors import ConfigurationError
 from safeproducer.producer_ids.ledger_places import AUTO, OFF, Place
@@ -24,7 +24,6 @@ from safeproducer.settings.own_settings import (
 )
 
 Policy = Literal["off", "warn", "delay", "reuse", "refuse"]
-POLICIES: tuple[Policy, ...] = ("off", "warn", "delay", "reuse", "refuse")
 DEFAULT_REUSE_MS = 300_000
 POLICY_VARIABLE = "SAFEPRODUCER_PRODUCER_IDS_POLICY"
 LEDGER_VARIABLE = "SAFEPRODUCER_PRODUCER_IDS_LEDGER"
@@ -80,7 +79,7 @@ def take(
 
 
 def _policy(given: Mapping[str, Any]) -> Policy:
-    return one_of(given, PRODUCER_IDS_POLICY, POLICIES, _DEFAULTS.policy)
+    return one_of(given, PRODUCER_IDS_POLICY, get_args(Policy), _DEFAULTS.policy)
 
 
 def _ledger(given: Mapping[str, Any], usable: Callable[[str], str | None]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from safeproducer.errors import ConfigurationError
 from safeproducer.kafka.properties import HIDDEN, is_sensitive, suggestions
@@ -36,17 +36,11 @@ MOST_LANES = 100
 DEFAULT_PRODUCER_IDS_PER_HOUR = 100
 
 Mode = Literal["auto", "held", "passthrough"]
-MODES: tuple[Mode, ...] = ("auto", "held", "passthrough")
 Ordering = Literal["partition", "key", "none"]
-ORDERINGS: tuple[Ordering, ...] = ("partition", "key", "none")
 Expiry = Literal["guard", "warn", "off"]
-EXPIRIES: tuple[Expiry, ...] = ("guard", "warn", "off")
 Replication = Literal["auto", "off"]
-REPLICATIONS: tuple[Replication, ...] = ("auto", "off")
 Fatal = Literal["stop", "renew"]
-FATALS: tuple[Fatal, ...] = ("stop", "renew")
 FatalHeld = Literal["send", "fail"]
-FATAL_HELDS: tuple[FatalHeld, ...] = ("send", "fail")
 _LONGEST_EXPIRY_MS = 2_147_483_647
 """Kafka's maximum of producer.id.expiration.ms."""
 
@@ -117,17 +111,17 @@ def take(config: dict[str, Any]) -> OwnSettings:
     given = {name: config.pop(name) for name in list(config) if name.startswith(OWN_PREFIX)}
     _refuse_unknown(given)
     return OwnSettings(
-        mode=one_of(given, MODE, MODES, _DEFAULTS.mode),
-        ordering=one_of(given, ORDERING, ORDERINGS, _DEFAULTS.ordering),
+        mode=one_of(given, MODE, get_args(Mode), _DEFAULTS.mode),
+        ordering=one_of(given, ORDERING, get_args(Ordering), _DEFAULTS.ordering),
         lanes=_number_or(given, LANES, "auto", 1, MOST_LANES),
         window=_number_or(given, WINDOW, "discover", LEAST, MOST),
         max_block=whole_number(given, MAX_BLOCK_MS, 0, least=0) / 1000,
         producer_ids_per_hour=whole_number(given, PRODUCER_IDS_PER_HOUR, DEFAULT_PRODUCER_IDS_PER_HOUR, least=1),
-        expiry=one_of(given, EXPIRY, EXPIRIES, _DEFAULTS.expiry),
+        expiry=one_of(given, EXPIRY, get_args(Expiry), _DEFAULTS.expiry),
         expiry_ms=_number_or(given, EXPIRY_MS, "discover", 1, _LONGEST_EXPIRY_MS),
-        replication=one_of(given, REPLICATION, REPLICATIONS, _DEFAULTS.replication),
-        fatal=one_of(given, FATAL, FATALS, _DEFAULTS.fatal),
-        fatal_held=one_of(given, FATAL_HELD, FATAL_HELDS, _DEFAULTS.fatal_held),
+        replication=one_of(given, REPLICATION, get_args(Replication), _DEFAULTS.replication),
+        fatal=one_of(given, FATAL, get_args(Fatal), _DEFAULTS.fatal),
+        fatal_held=one_of(given, FATAL_HELD, get_args(FatalHeld), _DEFAULTS.fatal_held),
     )
 
 

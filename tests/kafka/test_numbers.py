@@ -81,7 +81,7 @@ def test_the_linger_of_a_fed_lane_is_its_guard_however_the_users_is_written(ling
     """A batch lane with the user's linger would send what is there in the middle of handing over, and spin."""
     for name in ("linger.ms", "queue.buffering.max.ms"):
         settings = parse(({"bootstrap.servers": "x:1", name: linger},), {})
-        lane = settings.delivery.batch_lane(settings.lane)
+        lane = settings.delivery.batch_lane_config(settings.lane)
         assert {name: lane.get(name) for name in ("linger.ms", "queue.buffering.max.ms")} == {
             "linger.ms": settings.delivery.guard_ms,
             "queue.buffering.max.ms": None,
@@ -92,14 +92,18 @@ def test_the_linger_of_a_fed_lane_is_its_guard_however_the_users_is_written(ling
 def test_a_linger_that_librdkafka_refuses_is_left_to_it(linger: Any) -> None:
     """It says what is wrong with it, in the constructor."""
     settings = parse(({"bootstrap.servers": "x:1", "linger.ms": linger},), {})
-    assert settings.delivery.batch_lane(settings.lane)["linger.ms"] is linger
+    assert settings.delivery.batch_lane_config(settings.lane)["linger.ms"] is linger
 
 
 def test_batch_lanes_push_no_metrics_to_brokers() -> None:
     """Brokers would show one producer as many clients (KIP-714); the direct lane has the user's setting."""
     settings = parse(({"bootstrap.servers": "x:1", "enable.metrics.push": True},), {})
-    assert settings.delivery.lane(settings.lane)["enable.metrics.push"] is True
-    for of_lane in (settings.delivery.batch_lane, settings.delivery.told_lane, settings.delivery.more_lanes):
+    assert settings.delivery.direct_lane_config(settings.lane)["enable.metrics.push"] is True
+    for of_lane in (
+        settings.delivery.batch_lane_config,
+        settings.delivery.told_lane_config,
+        settings.delivery.further_lane_config,
+    ):
         assert of_lane(settings.lane)["enable.metrics.push"] is False
 
 

@@ -100,8 +100,8 @@ def test_the_tail_of_an_oauth_config() -> None:
 def test_credentials_from_before_stay_secret() -> None:
     """A connection may still be refused with them."""
     settings = parse(({"sasl.username": "ann", "sasl.password": "first-one"},), {})
-    settings.renew({"sasl.username": "ann", "sasl.password": "second-one"})
-    settings.renew({"sasl.username": "ann", "sasl.password": "third-one"})
+    settings.set_credentials({"sasl.username": "ann", "sasl.password": "second-one"})
+    settings.set_credentials({"sasl.username": "ann", "sasl.password": "third-one"})
     for secret in ("first-one", "second-one", "third-one"):
         assert settings.scrub(f"refused ann with {secret}") == f"refused ann with {HIDDEN}"
     assert "first-one" not in repr(settings)

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from safeproducer import HoldReason
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
+from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.policy import decision

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
 from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE, OutdatedLeaders
+from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE, OutdatedMetadata
 from safeproducer.policy.client_reports import PartitionMetadata
 
 PLACE = ("t", 0)
@@ -48,12 +48,12 @@ def clients() -> dict[int, Any]:
 
 
 class Service:
-    """A Metadata for `clients` that tells a OutdatedLeaders of what was heard."""
+    """A Metadata for `clients` that tells an OutdatedMetadata of what was heard."""
 
     def __init__(self, clients: dict[int, Any]) -> None:
         self.learned: list[tuple[str, Mapping[int, PartitionMetadata]]] = []
         self.behind: dict[int | None, bool] = {}
-        self.outdated = OutdatedLeaders()
+        self.outdated = OutdatedMetadata()
         first = FirstQuestion(lambda: None, False)
         self.metadata = Metadata(lambda: clients, self.heard, lambda due: None, first)
         self.outdated.connect(lambda: clients, self.metadata.tell)
@@ -87,7 +87,7 @@ def test_every_other_lane_is_asked_once(clients: dict[int, Any]) -> None:
     assert [client.asked for client in clients.values()] == [1, 0, 1]
     assert service.learned == [("t", TOLD)] * 2
     assert not any(map(service.concerns, clients))
-    assert not service.outdated.concern(DIRECT_LANE, 101.0)
+    assert not service.outdated.concerns_any(DIRECT_LANE, 101.0)
 
 
 def test_a_lane_without_an_answer_is_asked_again_and_the_others_do_not_wait(clients: dict[int, Any]) -> None:
@@ -178,7 +178,7 @@ def test_a_lane_that_is_gone_is_not_asked(clients: dict[int, Any]) -> None:
 def test_a_lane_that_waited_for_the_same_leader_tells_nothing_new() -> None:
     """With twenty lanes under way, each would send the others to ask again."""
     asked: list[list[int]] = []
-    outdated = OutdatedLeaders()
+    outdated = OutdatedMetadata()
     outdated.connect(lambda: range(3), lambda topic, lanes: asked.append(sorted(lanes)))
     outdated.answered_late(PLACE, 0, 98.0, 100.0)
     outdated.answered_late(PLACE, 1, 99.0, 100.1)
@@ -191,26 +191,26 @@ def test_a_lane_that_waited_for_the_same_leader_tells_nothing_new() -> None:
 
 def test_no_lane_waits_for_ever() -> None:
     """A lane that can ask nobody sends as before, after a while."""
-    outdated = OutdatedLeaders()
+    outdated = OutdatedMetadata()
     outdated.connect(lambda: range(3), lambda *_: None)
     outdated.answered_late(PLACE, 0, 98.0, 100.0)
     assert outdated.concerns(1, PLACE, 219.0)
     assert not outdated.concerns(1, PLACE, 221.0)
-    assert not outdated.concern(2, 221.0)
+    assert not outdated.concerns_any(2, 221.0)
 
 
 def test_alone_there_is_nobody_to_tell() -> None:
-    outdated = OutdatedLeaders()
+    outdated = OutdatedMetadata()
     outdated.connect(lambda: {DIRECT_LANE}, lambda *_: None)
     outdated.answered_late(PLACE, DIRECT_LANE, 0.0, 1.0)
-    assert not outdated.concern(DIRECT_LANE, 1.0)
+    assert not outdated.concerns_any(DIRECT_LANE, 1.0)
 
 
 def test_no_question_is_for_a_topic_or_a_lane_that_is_no_more() -> None:
     """Each would be asked once a second for ever."""
     asked: list[list[int]] = []
     lanes = {DIRECT_LANE, 0, 1}
-    outdated = OutdatedLeaders()
+    outdated = OutdatedMetadata()
     outdated.connect(lambda: lanes, lambda topic, behind: asked.append(sorted(behind)))
     outdated.counted("t", DIRECT_LANE, 4, 1, 4, 100.0)
     assert asked == [[0, 1]]
@@ -220,10 +220,10 @@ def test_no_question_is_for_a_topic_or_a_lane_that_is_no_more() -> None:
     assert not outdated.concerns(1, PLACE, 200.0)
     lanes.discard(1)
     outdated.counted("t", 0, 4, 4, 4, 101.2)
-    assert not outdated.concern(0, 101.2)
+    assert not outdated.concerns_any(0, 101.2)
     assert not outdated.miscounts("t", 1)
     outdated.counted("t", DIRECT_LANE, 6, 4, 6, 102.0)
     assert outdated.miscounts("t", 0)
     outdated.forget("t")
-    assert not outdated.concern(0, 102.0)
+    assert not outdated.concerns_any(0, 102.0)
     assert not outdated.differ("t", 102.0)

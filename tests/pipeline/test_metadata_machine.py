@@ -16,13 +16,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.cluster import cluster_view
 from safeproducer.pipeline.cluster.asker import Asker, Question
-from safeproducer.pipeline.cluster.cluster_view import UNKNOWN, ClusterView
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE, OutdatedLeaders
+from safeproducer.pipeline.cluster.cluster_view import ClusterView
+from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE, OutdatedMetadata
 from safeproducer.pipeline.cluster.windows import WHAT, Windows
 from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.policy import client_reports
 from safeproducer.policy.client_reports import SETTLES, PartitionMetadata, supersedes
 from safeproducer.policy.throttle import Throttle
+from safeproducer.policy.types import UNPLACED
 from safeproducer.policy.window import LEAST, Announcement, Source
 from safeproducer.settings import delivery
 from safeproducer.settings.own_settings import OwnSettings
@@ -203,7 +204,7 @@ class LanesMachine(RuleBasedStateMachine):
     def produce(self, number: int, key: bytes) -> None:
         """A record that names no partition is placed, and goes by a lane that may take it."""
         chosen = self.placement.choose("t", key, self.now)
-        if chosen == UNKNOWN:
+        if chosen == UNPLACED:
             return
         lane = self.lane(number)
         if self.view.outdated.concerns(lane, ("t", chosen), self.now):
@@ -277,7 +278,7 @@ def oldest_counts(rank: int, at: float, known_rank: int, known_at: float) -> boo
     return supersedes(rank, known_at, known_rank, at)
 
 
-def told_nobody(self: OutdatedLeaders, *_: Any) -> None:
+def told_nobody(self: OutdatedMetadata, *_: Any) -> None:
     """A lane is not told."""
 
 
@@ -287,7 +288,7 @@ PLANTED: dict[str, tuple[tuple[object, ...], str, object]] = {
     "youngest not taken": (BY_RANK, "supersedes", last_one_counts),
     "older metadata taken": (BY_RANK, "supersedes", oldest_counts),
     "epochs and counts ignored": (BY_RANK, "supersedes", youngest_alone),
-    "a lane is not told": ((OutdatedLeaders,), "counted", told_nobody),
+    "a lane is not told": ((OutdatedMetadata,), "counted", told_nobody),
 }
 
 

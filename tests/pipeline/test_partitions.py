@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.cluster.cluster_view import ClusterView, Leader
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
+from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.policy.decision import PartitionFacts
 from safeproducer.policy.throttle import Throttle
 from safeproducer.settings import delivery

@@ -33,13 +33,13 @@ def reasons(rig: Rig) -> dict[tuple[str, int], HoldReason]:
 def test_a_topic_that_is_known_not_to_exist_is_refused_until_it_does() -> None:
     """As librdkafka does, which asks again meanwhile."""
     with rigged({"safeproducer.mode": "held", **CONFIG}, partitions={"c": 1}) as rig:
-        missing = rig.dispatcher.intake._lanes.missing
-        missing.add("c")
+        refused = rig.dispatcher.intake._lanes.refused_topics
+        refused.add("c")
         with pytest.raises(KafkaException, match="_UNKNOWN_TOPIC"):
             rig.produce("c")
         rig.time.pass_(1.0)
         assert rig.produce("c"), "a broker has told of it"
-        assert not missing
+        assert not refused
         rig.close()
         assert len(rig.cluster.log["c", 0]) == 1
 

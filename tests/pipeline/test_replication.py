@@ -627,6 +627,6 @@ def test_only_configs_of_replication_are_kept(rigs: Rigs) -> None:
 
 def test_an_older_answer_changes_nothing() -> None:
     """A lane's may come behind that of a client of its own."""
-    young = PartitionInfo().looked(PartitionMetadata(1, None, (1, 2), (1,)), 10.0)
-    assert young.looked(PartitionMetadata(1, None, (1, 2), (1, 2)), 9.0) is young
-    assert young.looked(PartitionMetadata(1), 11.0) is young
+    young = PartitionInfo().with_replicas(PartitionMetadata(1, None, (1, 2), (1,)), 10.0)
+    assert young.with_replicas(PartitionMetadata(1, None, (1, 2), (1, 2)), 9.0) is young
+    assert young.with_replicas(PartitionMetadata(1), 11.0) is young

@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import Producer
 
 from safeproducer import SafeProducer
 from safeproducer.kafka import statistics as reading
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
+from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.testing import FakeCluster

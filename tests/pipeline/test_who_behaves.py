@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from safeproducer import HoldReason
-from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICIES, POLICY_VARIABLE
+from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE, Policy
 from tests.pipeline.rig import Rig, rigged
 from tests.pipeline.test_switch import LONG_ROUND_TRIP
 
@@ -37,7 +39,7 @@ def worked(rig: Rig, moved_to: int) -> float:
     return rig.time.now - began
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", get_args(Policy))
 def test_a_well_behaved_producer_never_waits(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaders move, and nights are idle. It uses fewer IDs than two hours give."""
     monkeypatch.delenv(POLICY_VARIABLE, raising=False)

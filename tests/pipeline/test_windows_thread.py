@@ -11,7 +11,7 @@ from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics,
 from safeproducer.pipeline.cluster import asker
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
+from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.policy.client_reports import PartitionMetadata
 from safeproducer.policy.throttle import Throttle

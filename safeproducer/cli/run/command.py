@@ -10,12 +10,13 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.stop import Failure
-from safeproducer.settings.own_settings import MODES
+from safeproducer.settings.own_settings import Mode
 
-_MODES = ("observe", *MODES)
+_MODES = ("observe", *get_args(Mode))
 _MODE, _SUMMARY = "SAFEPRODUCER_RUN_MODE", "SAFEPRODUCER_RUN_SUMMARY"
 """Read by safeproducer/takeover, which this command must not import: an application may have another interpreter."""
 _FOLDER = os.path.join("safeproducer", "takeover", "path")

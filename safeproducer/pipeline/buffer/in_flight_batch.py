@@ -77,13 +77,13 @@ _NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PA
 @dataclass(eq=False)
 class BatchSinks:
     """Where all batches report to. `completed`: batches whose last report arrived, for the dispatcher to take note of;
-    `missing`: topics that do not exist, as far as failed records tell.
+    `refused_topics`: topics that do not exist, as far as failed records tell.
     """
 
     reports: Reports
     numbers: ReportNumbers
     completed: deque[InFlightBatch] = field(default_factory=deque)
-    missing: set[str | None] = field(default_factory=set)
+    refused_topics: set[str | None] = field(default_factory=set)
 
 
 class BatchReports:
@@ -146,7 +146,7 @@ class BatchReports:
             self.failed += not rejected
             self.fenced = self.fenced or error.code() == KafkaError.INVALID_PRODUCER_EPOCH
             if error.code() in _NO_TOPIC:
-                self.sinks.missing.add(message.topic())
+                self.sinks.refused_topics.add(message.topic())
             if record is not None and rejected:
                 self.rejections.append(QuotaRejection(record, error, message, lane))
             elif record is not None:

@@ -98,7 +98,7 @@ class ClientEvents:
         self._updates = updates
         self._statistics = ToldStatistics(settings.delivery, elsewhere) if settings.delivery.statistics_ms > 0 else None
         self._most_threads = _FEW_THREADS
-        self._alone = settings.delivery.mode == "held"
+        self._only_batch_lanes = settings.delivery.only_batch_lanes
         """The native producer that tells of the cluster is served by the sender."""
         self.unseen: dict[int, int] = {}
         """Statistics events that the application did not ask for and did not see, by the thread that served them: what
@@ -135,7 +135,7 @@ class ClientEvents:
         told = None if self._statistics is None else self._statistics.tick(speaker, text)
         if told is not None:
             self.callbacks.call(self.callbacks.statistics, told)
-        if told is None or self._alone:
+        if told is None or self._only_batch_lanes:
             thread = get_ident()
             if thread not in self.unseen and len(self.unseen) >= self._most_threads:
                 self._forget_ended_threads()

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE, OutdatedLeaders
+from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE, OutdatedMetadata
 from safeproducer.policy.client_reports import (
     RECURS_WITHIN,
     PartitionInfo,
@@ -25,12 +25,11 @@ from safeproducer.policy.expiry import Told
 from safeproducer.policy.partitioner import ANY, partitioner
 from safeproducer.policy.replication import CONFIGS
 from safeproducer.policy.throttle import Throttle
-from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
 from safeproducer.policy.window import Said, Window, window
 from safeproducer.runtime import randomness
 from safeproducer.settings.delivery import Delivery
 
-UNKNOWN = -1
 _NONE = 0, -NEVER
 _UNHEARD = PartitionInfo()
 next_step = count(1).__next__
@@ -67,7 +66,7 @@ class Partitions:
         self._counts: dict[str, tuple[int, float]] = {}
         """(number of partitions, when the metadata that says so came); 0 when there is no such topic."""
         self._infos: dict[TopicPartition, PartitionInfo] = {}
-        self._stalled_to: dict[str, tuple[int, float]] = {}
+        self._sticky_choice: dict[str, tuple[int, float]] = {}
         self.looked_at: dict[str, float] = {}
         """Topic -> when the last answer that tells its replicas was asked for."""
         self.missing: dict[str, str] = {}
@@ -81,14 +80,14 @@ class Partitions:
         """0 while it is not known, and when there is no such topic."""
         return self._counts.get(topic, _NONE)[0]
 
-    def absent(self, topic: str) -> str:
+    def missing_clause(self, topic: str) -> str:
         """That brokers know of no such topic, as a clause; "" for another one."""
         return "" if self.count(topic) else self.missing.get(topic, "")
 
     def has(self, topic: str, partition: int) -> bool:
         """False only when it is known that there is no such partition."""
         count = self.count(topic)
-        return partition == UNKNOWN or not count or 0 <= partition < count
+        return partition == UNPLACED or not count or 0 <= partition < count
 
     def info(self, tp: TopicPartition) -> PartitionInfo:
         """One partition, as far as it is known."""
@@ -101,7 +100,7 @@ class Partitions:
     def leaders(self, topic: str, partition: int) -> set[int]:
         """Who may lead a record of it: of one whose partition is not known, all that lead one of the topic."""
         infos = self._infos.copy().items()
-        found = {info.leader for (name, number), info in infos if name == topic and partition in (number, UNKNOWN)}
+        found = {info.leader for (name, number), info in infos if name == topic and partition in (number, UNPLACED)}
         return {node for node in found if node is not None}
 
     def nodes(self) -> set[int]:
@@ -130,10 +129,10 @@ class Partitions:
         if any(metadata.replicas is not None for metadata in told.values()):
             self.looked_at[topic] = max(at, self.looked_at.get(topic, at))
 
-    def look(self, topic: str, told: TopicMetadata, at: float) -> None:
+    def learn_replicas(self, topic: str, told: TopicMetadata, at: float) -> None:
         """What no lane has heard: replicas only, not who leads."""
-        for partition, metadata in told.items():
-            change(self._infos, (topic, partition), _UNHEARD, partial(PartitionInfo.looked, told=metadata, at=at))
+        for partition, found in told.items():
+            change(self._infos, (topic, partition), _UNHEARD, partial(PartitionInfo.with_replicas, told=found, at=at))
         self.looked_at[topic] = at
 
     def replicated(self, topic: str) -> dict[TopicPartition, PartitionInfo]:
@@ -142,20 +141,20 @@ class Partitions:
         return {tp: info for tp, info in found.items() if info.replicas}
 
     def choose(self, topic: str, key: Any, now: float) -> int:
-        """The partition librdkafka's partitioner gives this key; UNKNOWN while the topic is not known."""
+        """The partition librdkafka's partitioner gives this key; UNPLACED while the topic is not known."""
         count = self.count(topic)
         if not count:
-            return UNKNOWN
+            return UNPLACED
         partition = self._choose(key.encode() if type(key) is str else key, count)
         return partition if partition != ANY else self._any(topic, count, now)
 
     def _any(self, topic: str, count: int, now: float) -> int:
         """As librdkafka does: one for `sticky.partitioning.linger.ms`, and one that has a leader if possible."""
-        partition, until = self._stalled_to.get(topic, (UNKNOWN, 0.0))
+        partition, until = self._sticky_choice.get(topic, (UNPLACED, 0.0))
         if now >= until or partition >= count:
             led = [number for number in range(count) if self.leader(topic, number) is not None]
             partition = randomness.one_of(led or range(count))
-            self._stalled_to[topic] = (partition, now + self._sticky)
+            self._sticky_choice[topic] = (partition, now + self._sticky)
         return partition
 
 
@@ -199,10 +198,10 @@ class ClusterView:
 
     def __init__(self, delivery: Delivery, throttle: Throttle) -> None:
         self.partitions = Partitions(delivery.partitioning.partitioner, delivery.partitioning.sticky)
-        self.outdated = OutdatedLeaders()
+        self.outdated = OutdatedMetadata()
         self.throttle = throttle
         self._latest = throttle.latest
-        self._only_batch_lanes = delivery.mode == "held"
+        self._only_batch_lanes = delivery.only_batch_lanes
         self.holds_back = delivery.holds_back
         self.statistics: dict[int, Statistics] = {}
         """The last ones of the direct lane and of the first batch lane."""
@@ -261,7 +260,7 @@ class ClusterView:
         names = {node: name.rpartition("/")[0] for node, name in told}
         return _BROKER.sub(lambda it: f"{it[0]} ({names[int(it[1])]})" if names.get(int(it[1])) else it[0], text)
 
-    def led_by(self, topic: str, partition: int) -> str:
+    def leader_clause(self, topic: str, partition: int) -> str:
         """Who leads it, as a clause; "" while that is not known."""
         node = self.partitions.leader(topic, partition)
         return "" if node is None else self.addressed(f"its leader is broker {node}")
@@ -271,7 +270,7 @@ class ClusterView:
         brokers = self._brokers.copy().items()
         return {node: info.connected_at for node, info in brokers if info.connected_at is not None}
 
-    def cuts(self, now: float) -> dict[int, str]:
+    def cut_clauses(self, now: float) -> dict[int, str]:
         """Brokers whose connections are lost again and again, each as a clause."""
         found = {node: info.cuts for node, info in self._brokers.copy().items()}
         return {
@@ -281,7 +280,7 @@ class ClusterView:
             if times > 1 and now < last + max(_AGAIN, 2 * gap)
         }
 
-    def refuses(self, node: int | None, waits_since: float, now: float) -> str:
+    def refusal_clause(self, node: int | None, waits_since: float, now: float) -> str:
         """A clause if this broker answers Produce requests lately, all of them later than what waits for it."""
         since, at = _NEW.answered if node is None else self.broker_info(node).answered
         if since <= waits_since or now > at + _AGAIN:
@@ -338,8 +337,8 @@ class ClusterView:
 
     def hinders(self, now: float) -> bool:
         """Whether anything of it may speak against sending directly: `leader_state()`, or outdated metadata."""
-        throttle = self.throttle
-        return self.outdated.concern(DIRECT_LANE, now) or throttle.probes(None, now) or bool(throttle.deadlines(now))
+        outdated, throttle = self.outdated.concerns_any(DIRECT_LANE, now), self.throttle
+        return outdated or throttle.probes(None, now) or bool(throttle.deadlines(now))
 
     def cannot_meet_until(self, tp: TopicPartition, now: float) -> float:
         """A deadline at or before this time cannot be met: the broker's throttle time is known to last longer."""

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.cluster.asker import Asker, Question
-from safeproducer.pipeline.cluster.cluster_view import UNKNOWN, ClusterView
+from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.notifications import Notifications
 from safeproducer.policy import expiry
 from safeproducer.policy.expiry import Horizon, Told, Unsafe, is_too_old, unreadable
-from safeproducer.policy.types import NEVER
+from safeproducer.policy.types import NEVER, UNPLACED
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 from safeproducer.settings.own_settings import EXPIRY_MS
@@ -224,7 +224,7 @@ class IdExpirations:
         """The topics whose configs this broker is asked for beside its own: each topic's of one leader."""
         leaders = self._cluster.partitions.leaders
         topics = self._topics() if self._delivery.own.replication == "auto" else ()
-        return [topic for topic in topics if min(leaders(topic, UNKNOWN), default=None) == node]
+        return [topic for topic in topics if min(leaders(topic, UNPLACED), default=None) == node]
 
     def _ask_leaders(self, admin: Admin, question: Question) -> float:
         self._put_off(self.known.topics_due, topic := question.topic)

@@ -157,7 +157,7 @@ class Replication:
             at = clock.monotonic()
             try:
                 asked = admin.at(address) if address else admin
-                self._cluster.partitions.look(topic, asked.replicas(topic), at)
+                self._cluster.partitions.learn_replicas(topic, asked.replicas(topic), at)
                 break
             except KafkaException:
                 continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
+from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.policy.pacing import HIGH_RATE, is_long
 from safeproducer.settings.delivery import Delivery

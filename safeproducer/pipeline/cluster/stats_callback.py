@@ -61,7 +61,7 @@ class ToldStatistics:
     def __init__(self, delivery: Delivery, elsewhere: Callable[[], Elsewhere]) -> None:
         self._every = delivery.ticks_per_statistics
         self._limits = {"msg_max": delivery.buffer.records, "msg_size_max": delivery.buffer.bytes}
-        self._only_batch_lanes = delivery.mode == "held"
+        self._only_batch_lanes = delivery.only_batch_lanes
         self._elsewhere = elsewhere
         self._ticks = 0
         self._heard = _Heard()

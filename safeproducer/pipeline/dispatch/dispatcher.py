@@ -48,12 +48,12 @@ class Dispatcher(FactGatherer):
     @property
     def busy(self) -> bool:
         """Whether the batch lanes have something that will be reported."""
-        return bool(self.lanes) and (self.alone or self.lanes.busy)
+        return bool(self.lanes) and (self.only_batch_lanes or self.lanes.busy)
 
     @property
-    def alone(self) -> bool:
+    def only_batch_lanes(self) -> bool:
         """Whether there is no direct lane."""
-        return self.record_buffer.direct is None
+        return self.record_buffer.direct_native is None
 
     def serve(self) -> None:
         """Queue the reports that the batch lanes have."""
@@ -164,7 +164,7 @@ class Dispatcher(FactGatherer):
 
     def _send_directly(self, lane: DirectLane, buffer: PartitionBuffer) -> tuple[Hold | None, float]:
         """Give what waits to the direct lane, record by record; why some still waits, and when to look again."""
-        produce, numbers = self.record_buffer.direct.produce, self.record_buffer.numbers
+        produce, numbers = self.record_buffer.direct_native.produce, self.record_buffer.numbers
         (topic, partition), records = buffer.tp, buffer.records
         if self._delivery.owns_timeout:  # else nobody observes the backlogs, and what is noted would stay
             lane.backlogs.released(buffer.tp, clock.monotonic(), records[0][ACCEPTED_AT])

@@ -16,7 +16,6 @@ from safeproducer.kafka.arguments import is_no_name
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.cluster.cluster_view import UNKNOWN
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
@@ -31,7 +30,7 @@ from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.decision import LOOK_AGAIN
 from safeproducer.policy.expiry import BACKSTOP_MARGIN, LEAST_LIMIT, purge_at
-from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
@@ -123,7 +122,7 @@ class Expiry:
         """
         of_keys, buffers = self._delivery.own.ordering == "key", self._record_buffer.buffers
         keys = keys - {None}
-        for buffer in filter(None, (buffers.get(tp), buffers.get((tp[0], UNKNOWN)))):
+        for buffer in filter(None, (buffers.get(tp), buffers.get((tp[0], UNPLACED)))):
             for queue in buffer.queues():
                 found = [at for at, record in enumerate(tuple(queue)) if not of_keys or record[KEY] in keys]
                 for before, at in enumerate(found):
@@ -142,7 +141,7 @@ class Expiry:
     def refused(self, buffer: PartitionBuffer, record: HeldRecord, error: KafkaError, bound: bool = True) -> None:
         """librdkafka did not take a record that was given to a lane, which its key is bound to if that is `bound`."""
         if error.code() == KafkaError._UNKNOWN_TOPIC:
-            self._lanes.missing.add(buffer.topic)
+            self._lanes.refused_topics.add(buffer.topic)
             if is_no_name(buffer.topic):
                 error = KafkaError(KafkaError.TOPIC_EXCEPTION)
         if error.code() == KafkaError._FATAL:

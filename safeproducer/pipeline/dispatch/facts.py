@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.cluster.cluster_view import UNKNOWN
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.placement import Placement
@@ -16,7 +15,7 @@ from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.decision import BATCH, CHANGE, DIRECT, BatchFacts, LaneFacts, PartitionFacts, depth, hold, path
-from safeproducer.policy.types import NEVER
+from safeproducer.policy.types import NEVER, UNPLACED
 from safeproducer.settings.delivery import Delivery
 
 _EMPTIES_WITHIN = 0.25
@@ -47,7 +46,7 @@ class FactGatherer:
         """
         if (facts := self._of_every_path(buffer, now)) is not None:
             return facts, None
-        if buffer.partition == UNKNOWN and not buffer.records:
+        if buffer.partition == UNPLACED and not buffer.records:
             return None
         holds = self._holds
         if holds.direct is None or buffer.unresolved or buffer.bound or buffer.pinned:
@@ -65,20 +64,20 @@ class FactGatherer:
             return self._holds.facts(buffer, now)
         if buffer.tp in rejections.tps:
             return PartitionFacts(rejected=True)
-        if buffer.partition == UNKNOWN and placement.cluster.outdated.differ(buffer.topic, now):
+        if buffer.partition == UNPLACED and placement.cluster.outdated.differ(buffer.topic, now):
             return PartitionFacts(miscounted=True)
         return None if placement.place_before(buffer, now) else PartitionFacts(unknown=True)
 
     def _of_path(self, direct: DirectLane, buffer: PartitionBuffer, now: float) -> tuple[PartitionFacts, int]:
         """Also which path it takes, unless a reason closes that."""
         facts = self._holds.facts(buffer, now)
-        way = path(facts)
+        way, native = path(facts), self.record_buffer.direct_native
         if way == CHANGE and self.record_buffer.has_left_direct(buffer, now):
-            if direct.failure is None or (len(self.record_buffer.direct) and now > direct.failure.at + _EMPTIES_WITHIN):
+            if direct.failure is None or (len(native) and now > direct.failure.at + _EMPTIES_WITHIN):
                 self.lanes.prepare(direct.failure)
             facts = facts._replace(direct=facts.direct._replace(has_left=True, lanes=bool(self.lanes.living)))
         elif way == DIRECT and direct.gaps:
-            closed = not direct.gaps.lets_in(buffer.tp, not len(self.record_buffer.direct), now)
+            closed = not direct.gaps.lets_in(buffer.tp, not len(native), now)
             facts = facts._replace(direct=facts.direct._replace(closed_by_gap=closed))
         return facts, path(facts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer, Times
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
+from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.record import ACCEPTED_AT

@@ -14,7 +14,6 @@ from typing import Any
 from safeproducer.kafka.arguments import checked, unable
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.partition_buffer import MOST_OVERHEAD, PartitionBuffer
-from safeproducer.pipeline.cluster.cluster_view import UNKNOWN
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
@@ -23,7 +22,7 @@ from safeproducer.pipeline.record import ACCEPTED_AT, OVERHEAD, REPORT, SIZE, De
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.schedule import Schedule
-from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
 from safeproducer.runtime import clock
 
 _NOW = 0
@@ -84,9 +83,9 @@ class Intake:
             partition, timestamp = index(partition), index(timestamp)
             self._topics.add(str.__str__(topic))
         now = clock.monotonic()
-        if topic in self._lanes.missing:
+        if topic in self._lanes.refused_topics:
             self._placement.refuse_missing(topic)
-        tp = (topic, self._placement.choose(topic, key, now) if partition == UNKNOWN else partition)
+        tp = (topic, self._placement.choose(topic, key, now) if partition == UNPLACED else partition)
         buffer = self._buffers.get(tp) or self._open(tp, partition)
         if value is not None:
             size += len(value)
@@ -113,7 +112,7 @@ class Intake:
             self._rejections.remember(buffer.topic, report, record)
         self._record_buffer.went_directly(now)
         try:
-            self._record_buffer.direct.produce(
+            self._record_buffer.direct_native.produce(
                 buffer.topic, value, key, buffer.partition, report, None, timestamp, headers
             )
         except BaseException:
@@ -158,7 +157,8 @@ class Intake:
         self._record_buffer.went_directly(now := clock.monotonic())
         buffer.went_directly(now)
         value, key, _, timestamp, headers, _, _ = record
-        self._record_buffer.direct.produce(buffer.topic, value, key, buffer.partition, report, None, timestamp, headers)
+        native = self._record_buffer.direct_native
+        native.produce(buffer.topic, value, key, buffer.partition, report, None, timestamp, headers)
 
     def _refuse_last(self, buffer: PartitionBuffer, refusal: Callable[[], Exception]) -> None:
         """The producer was closed while produce() was on its way: by a signal handler in it, or by another thread."""
@@ -186,7 +186,7 @@ class Intake:
 
     def release_reports(self) -> None:
         """Those of records that have ended: brokers know this producer's ID by now, or nobody may poll again."""
-        if (direct := self._record_buffer.direct) is not None and not len(direct):
+        if (native := self._record_buffer.direct_native) is not None and not len(native):
             self._rejections.forget()
 
     def suspend(self) -> None:
@@ -247,9 +247,8 @@ class Intake:
         tp = (topic, partition)
         buffer = self._buffers.get(tp) or self._open(tp, partition)
         waits = buffer.held or buffer.records or self.suspended or self._holds.direct is None
-        return (
-            buffer if waits and topic not in self._lanes.missing and not self._placement.has_unplaced(topic) else None
-        )
+        waits = waits and topic not in self._lanes.refused_topics and not self._placement.has_unplaced(topic)
+        return buffer if waits else None
 
     def _extended(self, buffer: PartitionBuffer, count: int, now: float) -> None:
         """As many records wait there since `now`: as behind the append() of one."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.cluster.cluster_view import UNKNOWN
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
@@ -18,7 +17,7 @@ from safeproducer.policy.decision import BATCH, Hold, PartitionFacts, path
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.lanes import needed, wanted
 from safeproducer.policy.sequence_gaps import KEPT_OUT
-from safeproducer.policy.types import NEVER
+from safeproducer.policy.types import NEVER, UNPLACED
 from safeproducer.policy.window import LEAST
 from safeproducer.settings.delivery import Delivery
 
@@ -92,7 +91,7 @@ class LaneChoice:
 
         Where one lane after the other is used, it is the first one that is free: so few are used when few are needed.
         """
-        if not self._delivery.spreads or buffer.partition == UNKNOWN:
+        if not self._delivery.spreads or buffer.partition == UNPLACED:
             return self._only_lane(buffer, node, now)
         busy = {batch.lane for batch in buffer.unresolved}
         free = (

@@ -12,13 +12,14 @@ from typing import Any
 from safeproducer.kafka.arguments import unable
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.cluster.cluster_view import UNKNOWN, ClusterView
+from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.record import KEY
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.decision import TURN
+from safeproducer.policy.types import UNPLACED
 
 
 @dataclass(eq=False)
@@ -41,33 +42,33 @@ class Placement:
     def refuse_missing(self, topic: str) -> None:
         """As librdkafka does once it knows that there is no such topic; look whether there is one by now."""
         if self.cluster.partitions.count(topic):
-            self._lanes.missing.discard(topic)
+            self._lanes.refused_topics.discard(topic)
             return
         self._metadata.want(topic)
         raise unable(KafkaError._UNKNOWN_TOPIC)
 
     def choose(self, topic: str, key: Any, now: float) -> int:
-        """The partition of a record that names none; UNKNOWN behind others that are not placed yet."""
+        """The partition of a record that names none; UNPLACED behind others that are not placed yet."""
         if self.has_unplaced(topic) or self.cluster.outdated.differ(topic, now):
-            return UNKNOWN
+            return UNPLACED
         return self.cluster.partitions.choose(topic, key, now)
 
     def has_unplaced(self, topic: str) -> bool:
         """Whether records of it wait, or are under way, that have no partition yet."""
-        unplaced = self._record_buffer.buffers.get((topic, UNKNOWN))
+        unplaced = self._record_buffer.buffers.get((topic, UNPLACED))
         return unplaced is not None and bool(unplaced.records or unplaced.unresolved)
 
     def follows_others(self, topic: str, partition: int) -> bool:
         """Whether a record must wait since others of its topic do, and may be of the same partition."""
-        return self.has_unplaced(topic) or (partition == UNKNOWN and self._has_placed(topic))
+        return self.has_unplaced(topic) or (partition == UNPLACED and self._has_placed(topic))
 
     def _has_placed(self, topic: str) -> bool:
-        waiting = (buffer for buffer in tuple(self._record_buffer.busy.values()) if buffer.partition != UNKNOWN)
+        waiting = (buffer for buffer in tuple(self._record_buffer.busy.values()) if buffer.partition != UNPLACED)
         return any(buffer.topic == topic and buffer.waiting for buffer in waiting)
 
     def place_before(self, buffer: PartitionBuffer, now: float) -> bool:
         """Place the records that those of `buffer` wait behind, or have their topic asked for; whether none is left."""
-        unplaced = self._record_buffer.buffers.get((buffer.topic, UNKNOWN))
+        unplaced = self._record_buffer.buffers.get((buffer.topic, UNPLACED))
         if unplaced is None or not unplaced.records or not self._has_placed(buffer.topic):
             return True
         if not self.knows(buffer.topic) or self.cluster.outdated.differ(buffer.topic, now):
@@ -79,7 +80,7 @@ class Placement:
 
     def place(self, buffer: PartitionBuffer, now: float) -> bool:
         """Give records their partitions if the topic is known, and none of them is under way; whether that is so."""
-        if buffer.partition != UNKNOWN or buffer.unresolved or not self.cluster.partitions.count(buffer.topic):
+        if buffer.partition != UNPLACED or buffer.unresolved or not self.cluster.partitions.count(buffer.topic):
             return False
         while buffer.records:
             chosen = self.cluster.partitions.choose(buffer.topic, buffer.records[0][KEY], now)

@@ -11,7 +11,6 @@ from safeproducer.errors import QueueFullError
 from safeproducer.kafka.arguments import unable
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.partition_buffer import MOST_OVERHEAD, PartitionBuffer
-from safeproducer.pipeline.cluster.cluster_view import UNKNOWN
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
@@ -22,7 +21,7 @@ from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.decision import TURN, Hold
 from safeproducer.policy.hold_reason import HoldReason
-from safeproducer.policy.types import ALWAYS_FREE, NEVER, TopicPartition, has_share
+from safeproducer.policy.types import ALWAYS_FREE, NEVER, UNPLACED, TopicPartition, has_share
 from safeproducer.runtime import clock
 from safeproducer.runtime.log import logger
 from safeproducer.settings.delivery import BufferSize, Delivery
@@ -37,13 +36,13 @@ class RecordBuffer:
 
     - `buffers`: by partition. `busy`: those with records or batches in flight, as far as the sender knows.
     - `pinned`: those whose next record must take the lane of an earlier one.
-    - `direct`: the native producer that takes records one by one, None when everything is held back.
+    - `direct_native`: the native producer that takes records one by one, None when everything is held back.
     - `numbers`: the callbacks of records that wait here or are in batch lanes.
     """
 
     _delivery: Delivery
     _holds: Holds
-    direct: Any
+    direct_native: Any
     _lanes: LanePool
     _report_queue: ReportQueue
     _rejections: QuotaRejections
@@ -73,7 +72,7 @@ class RecordBuffer:
         if (found := self.buffers.get(tp)) is not None:
             return found
         now = clock.monotonic()
-        keys = Affinity() if self._delivery.own.ordering == "key" and tp[1] != UNKNOWN else None
+        keys = Affinity() if self._delivery.own.ordering == "key" and tp[1] != UNPLACED else None
         made = PartitionBuffer(*tp, keys, self._holds.times)
         made.went_directly(min(self._maybe_direct_at, now))
         made.hold(self._holds.direct_hold(made, now), made.direct_until)
@@ -83,16 +82,16 @@ class RecordBuffer:
         """A record of some partition goes to the direct lane."""
         self._maybe_direct_at = self.given_directly_at = now
 
-    def renew_direct(self, native: Any) -> None:
+    def replace_direct_native(self, native: Any) -> None:
         """Another native producer is there for what goes directly."""
-        self.direct = native
+        self.direct_native = native
 
     def has_left_direct(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether the direct lane has nothing of this partition any more."""
         lane = self._holds.direct
         if lane is not None and lane.failure and self._delivery.fails_behind and self._report_queue.deferred:
             return False  # whether what waits is sent depends on them
-        return lane is None or lane.has_nothing_of(buffer.tp, buffer.direct_until, len(self.direct), now)
+        return lane is None or lane.has_nothing_of(buffer.tp, buffer.direct_until, len(self.direct_native), now)
 
     def leave_direct_path(self, now: float) -> None:
         """Records of any partition may have gone directly until now."""
@@ -176,7 +175,7 @@ class RecordBuffer:
 
     def waits_for(self, buffer: PartitionBuffer, now: float) -> Hold:
         """What those that wait there wait for, also before the sender has looked at them."""
-        if self._holds.partitions.absent(buffer.topic):
+        if self._holds.partitions.missing_clause(buffer.topic):
             return Hold(None, HoldReason.UNKNOWN_TOPIC)
         known = buffer.why
         hold = known if known is not None and known.lasts(now) else self._holds.direct_hold(buffer, now) or TURN
@@ -232,7 +231,7 @@ class RecordBuffer:
 
         Looked at in the order in which records go, or one that goes on meanwhile would be missed, and flush() end.
         """
-        count = self.waiting + self._lanes.records + (0 if self.direct is None else len(self.direct))
+        count = self.waiting + self._lanes.records + (0 if self.direct_native is None else len(self.direct_native))
         # What a quota rejected goes back to where it waits.
         return count + self._rejections.count + self._report_queue.records or self.waiting
 
@@ -244,7 +243,7 @@ class RecordBuffer:
         """
         count = self.waiting_bytes + self._lanes.bytes + self._report_queue.bytes + self._rejections.bytes
         if (direct := self._holds.direct) is not None:
-            count += int(len(self.direct) * (direct.record_bytes or usual))
+            count += int(len(self.direct_native) * (direct.record_bytes or usual))
         return count
 
     # --- limits -------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from safeproducer.kafka.statistics import LibrdkafkaClock, Statistics, read
-from safeproducer.pipeline.cluster.outdated_leaders import DIRECT_LANE
+from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.reports.counters import BatchCount, DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures

@@ -21,7 +21,7 @@ from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.buffer.in_flight_batch import BatchSinks, InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.lanes.renewing import USED_UP, Failure
+from safeproducer.pipeline.lanes.renewing import USED_UP, LaneFailure
 from safeproducer.pipeline.record import HeldRecord
 from safeproducer.policy.lanes import RequestCounts
 from safeproducer.policy.sequence_gaps import SequenceGaps
@@ -90,7 +90,7 @@ class BatchLane:
         self.batches: list[InFlightBatch] = []
         """Those that are not resolved yet, in the order in which they were handed over."""
         self.gaps = SequenceGaps()
-        self.failure: Failure | None = None
+        self.failure: LaneFailure | None = None
         self.due = self.soon = NEVER
         """When the answer to the first of them comes, and when it may come at the earliest, by what others took."""
         self.bytes = 0
@@ -107,11 +107,11 @@ class BatchLane:
         """Whether it may send: its first batch asks for its permit (KIP-936)."""
         return self.permit.may_send(None if self.log is None else self.log.producer_id)
 
-    def newly_failed(self) -> Failure | None:
+    def newly_failed(self) -> LaneFailure | None:
         """Its failure, once."""
         if self.failure is not None or self.client.failed is None:
             return None
-        self.failure = Failure(self.client.failed)
+        self.failure = LaneFailure(self.client.failed)
         return self.failure
 
     def hand_over(

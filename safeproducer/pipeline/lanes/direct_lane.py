@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
-from safeproducer.pipeline.lanes.renewing import USED_UP, Failure
+from safeproducer.pipeline.lanes.renewing import USED_UP, LaneFailure
 from safeproducer.pipeline.reports.counters import BatchCount, DeliveryCounters
 from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.pacing import LATE, LATE_TIMES, FirstRecords, PacedStart, SlowStart
@@ -163,7 +163,7 @@ class DirectLane:
         self.stalled: frozenset[TopicPartition] = frozenset()
         self.gaps = SequenceGaps()
         self.given = given or DirectLaneCounts()
-        self.failure: Failure | None = None
+        self.failure: LaneFailure | None = None
         self.record_bytes = 0.0
         self._unknown_outcomes: dict[TopicPartition, int | None] = {}
         """With how many records were acknowledged by then, None before statistics have told."""
@@ -188,7 +188,7 @@ class DirectLane:
     def fail(self, error: KafkaError) -> None:
         """It takes nothing more, and another one comes in its place. Any thread."""
         if self.failure is None or (self.failure.error is USED_UP and error is not USED_UP):
-            self.failure = Failure(error)
+            self.failure = LaneFailure(error)
 
     @property
     def limited(self) -> bool:

@@ -19,7 +19,7 @@ from safeproducer.kafka.native import NativeProducer
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.buffer.in_flight_batch import BatchSinks, InFlightBatch
 from safeproducer.pipeline.lanes.batch_lane import BatchLane, LaneLog
-from safeproducer.pipeline.lanes.renewing import Failure, Renewing
+from safeproducer.pipeline.lanes.renewing import LaneFailure, Renewing
 from safeproducer.pipeline.record import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import Reports
 from safeproducer.policy.lanes import IdleLanes
@@ -53,7 +53,7 @@ class LaneMaker:
     _pause: float = 0.0
     _again_at: float = 0.0
 
-    def try_one(self, log: LaneLog | None, needed: bool, failure: Failure | None) -> BatchLane | None:
+    def try_one(self, log: LaneLog | None, needed: bool, failure: LaneFailure | None) -> BatchLane | None:
         """None if it cannot be made now, or is not `needed` and would take a producer ID beyond the limit (KIP-936).
 
         `failure`: that of the native producer which it helps out for, if there is one.
@@ -68,7 +68,9 @@ class LaneMaker:
             return None
         return self.lane_of(native, log, self.permits().of_lane(kind))
 
-    def renew(self, make: Callable[[], NativeProducer], failure: Failure) -> tuple[NativeProducer, LanePermit] | None:
+    def renew(
+        self, make: Callable[[], NativeProducer], failure: LaneFailure
+    ) -> tuple[NativeProducer, LanePermit] | None:
         """Another native producer for one that failed, and its permit; None if it cannot be made now."""
         now = clock.monotonic()
         if now < self._again_at or (permit := self.renewing.permit(failure, now)) is None:
@@ -111,9 +113,9 @@ class LanePool:
     """The sender's thread calls; any thread may ask how much is inside.
 
     - `make`, `permits`, `not_made`: see LaneMaker.
-    - `completed`, `missing`: see BatchSinks.
+    - `completed`, `refused_topics`: see BatchSinks.
     - `maker`: makes another native producer in place of the direct lane's, too.
-    - `wanted`: how many lanes there should be; whoever tends makes them.
+    - `wanted`: how many lanes there should be; `grow()` makes them.
     """
 
     def __init__(
@@ -136,7 +138,7 @@ class LanePool:
         self._login: tuple[str, str] | None = None
         self._adopted = False
         """Whether the first lane tells the application of the cluster: there is no direct lane."""
-        self.completed, self.missing = sinks.completed, sinks.missing
+        self.completed, self.refused_topics = sinks.completed, sinks.refused_topics
         self._handed_over = self._splits = 0
         """Of those that are no more."""
         self.wanted = fixed or 1
@@ -164,7 +166,7 @@ class LanePool:
         """One more lane, which another producer had."""
         self._add(self.maker.lane_of(native, log, new=False))
 
-    def prepare(self, failure: Failure | None = None) -> None:
+    def prepare(self, failure: LaneFailure | None = None) -> None:
         """Make the first lane, which takes a while to get its producer ID and its connections.
 
         `failure`: that of the direct lane, which it takes over from. In place of one that failed `grow()` makes it.

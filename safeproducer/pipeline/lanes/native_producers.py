@@ -87,7 +87,7 @@ class Relay:
         self._owner.log(*line)
 
 
-_FIRST, _BATCH_LANE, _ONE_MORE = range(3)
+_FIRST, _BATCH_LANE, _FURTHER = range(3)
 """A native producer that tells of the cluster: the direct lane, or the first one when there is none. The first batch
 lane beside a direct one. A further lane, whose statistics concern the application alone."""
 
@@ -128,10 +128,9 @@ class NativeProducers:
     def first(self) -> NativeProducer:
         """The direct lane, or the first batch lane when everything is held back; raises ConfigurationError."""
         settings = self.settings
-        delivery = settings.delivery
         if self._taken:
             return self._adopted(self._taken[0], _FIRST)
-        config = (delivery.batch_lane if delivery.mode == "held" else delivery.lane)(settings.lane)
+        config = settings.delivery.first_lane_config(settings.lane)
         try:
             return self._made(config, None, _FIRST)
         except (KafkaException, TypeError, ValueError) as error:
@@ -143,7 +142,7 @@ class NativeProducers:
     def another(self) -> NativeProducer:
         """In place of the direct lane's, which failed."""
         settings = self.settings
-        return self._made(settings.delivery.lane(settings.lane), None, _FIRST)
+        return self._made(settings.delivery.direct_lane_config(settings.lane), None, _FIRST)
 
     def leave(self, native: Any, heard: Callable[[str], None]) -> None:
         """The direct lane's native producer failed, and another one was made: it tells statistics alone."""
@@ -164,9 +163,9 @@ class NativeProducers:
     def batch_lane(self, log: LaneLog | None) -> NativeProducer:
         """One that tells of the cluster by its statistics; with a log that does not tell, one more."""
         delivery, lane = self.settings.delivery, self.settings.lane
-        config = delivery.batch_lane(lane) if log is None else delivery.told_lane(lane)
+        config = delivery.batch_lane_config(lane) if log is None else delivery.told_lane_config(lane)
         if log is not None and not log.tells:
-            config = delivery.more_lanes(lane)
+            config = delivery.further_lane_config(lane)
         return self._made(config, log, self._role(log))
 
     @property
@@ -178,15 +177,15 @@ class NativeProducers:
         """Whether another producer had it before, and wrote with it."""
         return any(native is lane.native for lane in self._taken)
 
-    def renew(self, changes: dict[str, str]) -> None:
+    def set_credentials(self, changes: dict[str, str]) -> None:
         """Other credentials from now on."""
         self.relays = None
-        self.settings.renew(changes)
+        self.settings.set_credentials(changes)
 
     def _role(self, log: LaneLog | None) -> int:
         if log is not None and not log.tells:
-            return _ONE_MORE
-        return _FIRST if self.settings.delivery.mode == "held" else _BATCH_LANE
+            return _FURTHER
+        return _FIRST if self.settings.delivery.only_batch_lanes else _BATCH_LANE
 
     def _adopted(self, lane: NativeLane, role: int) -> NativeProducer:
         lane.relay.belong_to(owner(self._events, self.settings.lane.get("logger"), role, lane.relay.heard))

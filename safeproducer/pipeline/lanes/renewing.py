@@ -19,7 +19,7 @@ from safeproducer.settings.own_settings import DEFAULT_PRODUCER_IDS_PER_HOUR
 USED_UP = KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "the epochs of its producer ID are used up")
 
 
-class Failure:
+class LaneFailure:
     """A native producer failed, and its records end as this says.
 
     `not_written` and `unknown`: how many of them failed so. `number`: of the renewal, 0 before. `due`: until when the
@@ -64,17 +64,17 @@ class Renewing:
     refuses: bool = False
     _limit: Renewals = field(default_factory=lambda: Renewals(DEFAULT_PRODUCER_IDS_PER_HOUR))
     _delivered: Callable[[], int] = int
-    _tell: Callable[[Failure, float], object] = lambda failure, seconds: None
+    _tell: Callable[[LaneFailure, float], object] = lambda failure, seconds: None
     count: int = 0
     due: float | None = None
     end: KafkaError | None = None
-    waiting: list[Failure] = field(default_factory=list)
+    waiting: list[LaneFailure] = field(default_factory=list)
     """Those that are not replaced."""
     causes: Counter[str] = field(default_factory=Counter)
     _granted: LanePermit | None = None
     _ask_at: float = 0.0
 
-    def permit(self, failure: Failure, now: float) -> LanePermit | None:
+    def permit(self, failure: LaneFailure, now: float) -> LanePermit | None:
         """For the native producer that comes in its place, None while it is not to be made. It is kept until then."""
         due = self._limit.due(now, self._delivered())
         if self._granted is None and max(due, self._ask_at) <= now:
@@ -101,7 +101,7 @@ class Renewing:
         self._granted = None
         self._limit.made(now, self._delivered())
 
-    def replaced(self, failure: Failure) -> None:
+    def replaced(self, failure: LaneFailure) -> None:
         """Another native producer is there."""
         self.count += 1
         self.causes[failure.error.name()] += 1
@@ -109,7 +109,7 @@ class Renewing:
         self.waiting = [other for other in self.waiting if other is not failure]
         self.settle(failure)
 
-    def settle(self, failure: Failure) -> None:
+    def settle(self, failure: LaneFailure) -> None:
         """Tell of it once it is over: another one is there, and the failed one is empty."""
         if failure.number and failure.ended:
             self._tell(failure, clock.monotonic() - failure.at)

@@ -30,26 +30,26 @@ class Losses:
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout or NEVER
         self._by_tp: dict[TopicPartition, Lost] = {}
-        self._absent: Callable[[str], str] = lambda topic: ""
+        self._missing: Callable[[str], str] = lambda topic: ""
         self._leader: Callable[[str, int], str] = lambda topic, partition: ""
         self._delivered: Callable[[TopicPartition], tuple[int, int]] = lambda tp: (0, 0)
 
     def told_by(
         self,
-        absent: Callable[[str], str],
+        missing: Callable[[str], str],
         leader: Callable[[str, int], str],
         delivered: Callable[[TopicPartition], tuple[int, int]],
     ) -> None:
         """Who says that brokers know of no such topic, and who leads a partition: clauses, "" where there is none; and
         how many records of a partition, or of a topic with -1, were delivered, and of all."""
-        self._absent, self._leader, self._delivered = absent, leader, delivered
+        self._missing, self._leader, self._delivered = missing, leader, delivered
 
     def cause(self, topic: str, partition: int | None, late: bool) -> str:
         """Why a record failed, as far as that is known; `late`: at its deadline."""
         if not late:
-            return self._absent(topic)
+            return self._missing(topic)
         now, tp = clock.monotonic(), (topic, -1 if partition is None else partition)
-        found, before = self._absent(topic) or self._leader(*tp), self._by_tp.get(tp)
+        found, before = self._missing(topic) or self._leader(*tp), self._by_tp.get(tp)
         if before is None or now > before.at + _SOON:  # as many as there are may fail, and counts are slow
             delivered = self._delivered(tp)
             since = now if before is None or before.delivered[0] != delivered[0] else before.since

@@ -118,30 +118,30 @@ class QuotaRejections:
 
     def overtake(self, tp: TopicPartition) -> None:
         """A record of this partition was delivered, which may be later than what was rejected of it."""
-        if (refused := self.tps.get(tp)) is not None:
-            refused.overtaken = True
+        if (rejected := self.tps.get(tp)) is not None:
+            rejected.overtaken = True
 
-    def add(self, tp: TopicPartition, refusal: QuotaRejection) -> None:
-        refused = self.tps.setdefault(tp, RejectedPartition())
-        refused.rejections.append(refusal)
-        refused.at = clock.monotonic()
+    def add(self, tp: TopicPartition, rejection: QuotaRejection) -> None:
+        rejected = self.tps.setdefault(tp, RejectedPartition())
+        rejected.rejections.append(rejection)
+        rejected.at = clock.monotonic()
         self.count += 1
-        if len(refused.rejections) == 1:
+        if len(rejected.rejections) == 1:
             self._hold()
 
     @property
     def bytes(self) -> int:
         """Of the records here."""
-        refused = [refusal.record[SIZE] for each in tuple(self.tps.values()) for refusal in each.rejections.copy()]
-        return sum(refused)
+        rejected = [rejection.record[SIZE] for each in tuple(self.tps.values()) for rejection in each.rejections.copy()]
+        return sum(rejected)
 
     def of_lane(self, lane: int) -> bool:
         """Whether records of this lane are here: their keys are bound to it."""
-        return any(refusal.lane == lane for refused in tuple(self.tps.values()) for refusal in refused.rejections)
+        return any(rejection.lane == lane for rejected in tuple(self.tps.values()) for rejection in rejected.rejections)
 
     def take(self, tp: TopicPartition) -> RejectedPartition:
         """Take out what was rejected of a partition."""
-        refused = self.tps.pop(tp)
-        count = len(refused.rejections)
+        rejected = self.tps.pop(tp)
+        count = len(rejected.rejections)
         self.count -= count
-        return refused
+        return rejected

@@ -24,7 +24,7 @@ DIFFER = 1.0
 _NO_COUNTS: dict[int, int] = {}
 
 
-class OutdatedLeaders:
+class OutdatedMetadata:
     """Any thread may use it: each change is one step under the interpreter lock."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class OutdatedLeaders:
             return False
         return lane in lanes
 
-    def concern(self, lane: int, now: float) -> bool:
+    def concerns_any(self, lane: int, now: float) -> bool:
         """Whether this lane may be wrong about any partition."""
         if any(lane in lanes for lanes in tuple(self._counts.values())):
             return True

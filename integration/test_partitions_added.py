@@ -131,7 +131,7 @@ def test_the_window_is_the_next_leaders_after_each_restart(nodes: KafkaCluster, 
 
             until(is_wide, "the window of the first leader", 30)
             before = load.run(1.0)
-            for _ in range(3):
+            for _ in range(2):
                 leader = nodes.admin.leader(name, 0)
                 asked = len(tap.requests("DescribeConfigs"))
                 nodes.nodes[leader].stop()

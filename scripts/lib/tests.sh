@@ -4,9 +4,9 @@
 # Parts, each in a process of its own, because tests mostly wait. Those of one folder share its tests: a part runs the
 # files named below first, then whatever file of the folder no other part has begun. A new file needs no name here; one
 # that takes long, or shares its cluster with others, should have one. All parts end at about the same time. A part
-# after a colon follows the one before it: a helper takes its share of the integration tests when there are no others
-# left. `former` runs a few tests once more on the Kafka before.
-parts=(scenarios units:helper1 modules:helper2 waits:helper3 former brokers spark)
+# after a colon follows the one before it: `former` runs a few tests once more on the Kafka before, a helper takes its
+# share of the integration tests when there are no others left.
+parts=(scenarios units:helper1 modules:helper2 former:waits:helper3 brokers spark)
 units=(
     tests/pipeline/test_dispatcher_machine.py
     tests/pipeline/test_raising_handlers.py
@@ -66,7 +66,7 @@ quick=(
 )
 searches=(dispatcher_machine lane_ids metadata_machine planted_bugs raising_handlers)
 former_kafka=4.3.1
-former=(integration/contract integration/test_lanes.py integration/test_quota.py)
+former=(integration/contract/test_kafka_only.py integration/test_lanes.py integration/test_quota.py)
 most_unsteady=5
 
 # run_tests ARGUMENTS...: what the arguments name; without any all tests. When tests of a few files fail they run once

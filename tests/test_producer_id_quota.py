@@ -151,9 +151,11 @@ def test_records_that_a_leader_counts_again_after_a_rest_are_sent_again(
         cluster.create_topic("t", 1)
         cluster.create_topic("used", 1)
 
-        def again(_: SafeProducer) -> None:
+        def again(producer: SafeProducer) -> None:
             cluster.advance(REST)
             use_up(cluster, cluster.bootstrap)
+            lane = engine_of(producer).updates.holds.direct
+            poll_until(producer, lambda: lane is None or lane.first_records.open)  # it has noticed a rest, too
 
         later(cluster, config, hooks, again)
 

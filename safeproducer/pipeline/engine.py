@@ -200,9 +200,9 @@ class Engine:
         if timeout is None:
             return False
         deadline = clock.monotonic() + timeout
-        for thread in threads:
-            thread.join(max(0.0, deadline - clock.monotonic()))
-        return clock.monotonic() < deadline
+        # Not the calling one, which a destructor may have interrupted inside the native producer that is to be closed.
+        ended = [thread.join(max(0.0, deadline - clock.monotonic())) for thread in threads]
+        return all(ended)
 
     def unresolved(self) -> int:
         """Records without a report."""

@@ -147,7 +147,9 @@ class Scene:
 
     def conclude(self) -> None:
         """Whether the producer still works, and every record has had its one report."""
-        self.done.wait(HANGS / 2)  # it may be called on another thread, whose close() refuses this one before it ends
+        if not self.done.wait(HANGS / 2):  # on another thread, whose close() refuses this one before it ends
+            faulthandler.dump_traceback()
+            os._exit(3)
         self.find_brokers()
         closed = not self.stock and self.producer.snapshot().state == "closed"
         if not closed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -130,3 +132,25 @@ def test_a_producer_with_nothing_left_may_be_closed(make: Callable[..., SafeProd
     report = end_on_the_sender(producer, lambda producer: producer.close())
     assert (report.left, report.delivered) == (0, RECORDS + 1)
     assert producer.close() is report
+
+
+def test_one_that_closes_in_the_middle_of_a_question_ends(
+    brokers: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The native close() waits for that question, on the thread that it would have to wait for: it is let go."""
+    answers: list[Any] = []
+    imports = builtins.__import__
+
+    def importing(name: str, *args: Any) -> Any:
+        """The client imports what it answers with."""
+        if name == "confluent_kafka.admin" and threading.current_thread().name == "safeproducer-metadata":
+            with contextlib.suppress(IndexError):
+                requests.pop()
+        return imports(name, *args)
+
+    producer = SafeProducer({"bootstrap.servers": brokers.bootstrap, "log_level": 0})
+    requests = [Request(lambda: producer.close(AT_ONCE), answers)]
+    monkeypatch.setattr(builtins, "__import__", importing)
+    producer.produce("t", b"v")
+    wait_until(lambda: bool(answers))
+    assert answers[0].accepted == 1

@@ -137,7 +137,7 @@ def test_a_producer_with_nothing_left_may_be_closed(make: Callable[..., SafeProd
 def test_one_that_closes_in_the_middle_of_a_question_ends(
     brokers: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The native close() waits for that question, on the thread that it would have to wait for: it is let go."""
+    """The native close() waits for that question, on the thread that it would have to wait for: it is released."""
     answers: list[Any] = []
     imports = builtins.__import__
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeproducer.policy.backlog import Backlogs
+from safeproducer.policy.expiry import LEAST_LIMIT
 
 A, B = ("a", 0), ("b", 0)
 
@@ -95,6 +96,8 @@ def test_records_beside_the_count_are_given_too() -> None:
     backlogs.observe(A, 0, 0, 1.0)
     backlogs.observe(A, 2, 0, 2.0, uncounted=8)
     assert backlogs.earliest() == 1.0
+    backlogs.observe(A, 2, 0, 2.5, uncounted=6)
+    assert backlogs.earliest() == 1.0, "the others are as old as before"
     backlogs.observe(A, 2, 7, 3.0, uncounted=5)
     assert backlogs.earliest() is None
     assert backlogs.has_nothing_of(A, 2.5)
@@ -109,3 +112,17 @@ def test_a_count_that_begins_anew_goes_on() -> None:
     assert not backlogs.has_nothing_of(A, 1.5)
     backlogs.observe(A, 2, 9, 3.0)
     assert backlogs.has_nothing_of(A, 2.5)
+
+
+def test_times_that_applications_gave_are_asked_by_topic() -> None:
+    """The horizon of a leader goes by them."""
+    backlogs, asked = Backlogs(), list[str]()
+    for at in (1.0, 1.0 + LEAST_LIMIT):
+        backlogs.observe(A, 1, 0, at)
+
+    def stamped(topic: str, given: float) -> float:
+        asked.append(topic)
+        return given
+
+    backlogs.purge_at(10.0, stamped)
+    assert asked == [A[0]]

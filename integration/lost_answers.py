@@ -94,7 +94,9 @@ class Run:
         config = {
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
-            "linger.ms": 5,
+            # One request for each batch, on a busy machine, too: a broker answers requests in order, so that it cannot
+            # lose the answer to the first half of a batch alone.
+            "linger.ms": 200,
             "message.timeout.ms": int(DEADLINE * 1e3),
             "socket.timeout.ms": int(plan.socket_timeout * 1e3),
             "log_level": 0,

@@ -96,7 +96,7 @@ class Run:
             "enable.idempotence": True,
             # One request for each batch, on a busy machine, too: a broker answers requests in order, so that it cannot
             # lose the answer to the first half of a batch alone.
-            "linger.ms": 200,
+            "linger.ms": 500,
             "message.timeout.ms": int(DEADLINE * 1e3),
             "socket.timeout.ms": int(plan.socket_timeout * 1e3),
             "log_level": 0,

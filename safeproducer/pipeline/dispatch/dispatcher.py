@@ -53,7 +53,7 @@ class Dispatcher(FactGatherer):
     @property
     def only_batch_lanes(self) -> bool:
         """Whether there is no direct lane."""
-        return self.record_buffer.direct_native is None
+        return self._delivery.only_batch_lanes
 
     def serve(self) -> None:
         """Queue the reports that the batch lanes have."""

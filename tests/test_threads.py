@@ -60,7 +60,7 @@ def test_a_producer_with_lanes_has_three_threads_beside_the_sender_and_one_admin
             producer.poll(0.02)
             asker = engine_of(producer).questions.asker
             asked |= {question.what for question in tuple(asker._wanted)}
-        assert len(asked) == 3
+        assert len(asked) >= 3
         assert len(producer.snapshot().windows) > 0
         assert producer.flush(30) == 0
         names.look(before)

@@ -24,16 +24,27 @@ def code_of(caught: pytest.ExceptionInfo[KafkaException]) -> int:
     return code
 
 
+def first_error(producer: Any, reports: Any, name: str, **more: Any) -> Any:
+    """Of the first record to a topic, with either producer: it is in the report. produce() raises it once librdkafka
+    knows of the topic, which may be while the thread that calls it rests inside the call."""
+    try:
+        producer.produce(name, b"v", b"k", on_delivery=reports, **more)
+    except KafkaException as refused:
+        assert producer.flush(20) == 0
+        assert not reports
+        return support.error_of(refused)
+    assert producer.flush(20) == 0
+    error, message = reports.only
+    assert (message.topic(), message.value(), message.key()) == (name, b"v", b"k")
+    return error
+
+
 def test_unknown_topic_fails_in_the_report_and_then_at_the_call(make: Make, topic: str) -> None:
     """The first record of a topic that does not exist is accepted and fails in its report; later ones raise."""
     producer = make({"topic.metadata.propagation.max.ms": 100})
-    reports = support.Reports()
     missing = f"missing-{uuid.uuid4().hex}"
-    producer.produce(missing, b"v", b"k", on_delivery=reports)
-    assert producer.flush(20) == 0
-    error, message = reports.only
+    error = first_error(producer, support.Reports(), missing)
     assert error.code() in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
-    assert (message.topic(), message.value(), message.key()) == (missing, b"v", b"k")
     with pytest.raises(KafkaException) as caught:
         producer.produce(missing, b"w")
     assert code_of(caught) in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -47,30 +58,15 @@ def test_unknown_topic_fails_in_the_report_and_then_at_the_call(make: Make, topi
 
 def test_unknown_partition_fails_in_the_report_while_the_topic_is_not_known(make: Make, topic: str) -> None:
     """Before the topic's metadata is known, a partition it lacks is accepted and fails in the report."""
-    producer = make()
-    reports = support.Reports()
-    producer.produce(topic, b"v", partition=77, on_delivery=reports)
-    assert producer.flush(20) == 0
-    assert reports.codes == [KafkaError._UNKNOWN_PARTITION]
+    error = first_error(make(), support.Reports(), topic, partition=77)
+    assert error.code() == KafkaError._UNKNOWN_PARTITION
 
 
 @pytest.mark.parametrize("name", ["a b", "", "x" * 250, "a/b"])
 def test_invalid_topic_name_fails_in_the_report(make: Make, name: str) -> None:
-    """A name no topic can have is accepted at the call; the broker refuses it, in the report. produce() raises once
-    librdkafka knows: at the first record if that thread rests inside the call, with either producer."""
+    """A name no topic can have is accepted at the call; the broker refuses it, in the report."""
     producer = make({"topic.metadata.propagation.max.ms": 1000, "message.timeout.ms": 10_000})
-    reports = support.Reports()
-    try:
-        producer.produce(name, b"v", on_delivery=reports)
-    except KafkaException as refused:
-        if refused.args[0].code() != KafkaError._UNKNOWN_TOPIC:
-            raise
-        assert producer.flush(20) == 0
-        assert not reports
-        return
-    assert producer.flush(20) == 0
-    error, _ = reports.only
-    assert error is not None
+    assert first_error(producer, support.Reports(), name).code() is not None
 
 
 def test_record_too_large_for_the_topic_fails_in_the_report(make: Make, kafka: KafkaCluster) -> None:

@@ -226,7 +226,10 @@ class Attempt:
         """Raise TaskEndedError when there is nothing to wait for."""
         resolved, now = self._resolved(), clock.monotonic()
         self._patience = patience = self._patience or Patience(self._deadline + EXPIRY_CHECK, resolved, now)
+        since = patience.since
         verdict = patience.look(resolved, self._worker.all_down, now)
+        if patience.since > since:
+            self._worker.login_refused = None  # it was of a former login
         if now >= self._explained[0] + 1.0:
             self._explained = now, self._worker.kafka.explain()
         first, last, told = self._worker.login_refused or (inf, 0.0, "")
@@ -240,7 +243,8 @@ class Attempt:
             self._ask(patience)
 
     def _ask(self, patience: Patience) -> None:
-        """Are the topics still there? Raises TaskEndedError when they are not; silence is for patience to judge."""
+        """Are the topics still there? Raises TaskEndedError when not, or when silent brokers had refused the login: of
+        one broker librdkafka tells that once in half a minute. Patience judges other silence."""
         waiting = {row.topic: None for row in self._worker.kafka.snapshot().partitions if row.unresolved}
         try:
             topic_limits.partition_counts(
@@ -249,6 +253,8 @@ class Attempt:
         except TaskEndedError as ended:
             if ended.code != UNREACHABLE:
                 raise
+            if self._worker.login_refused is not None:
+                raise topic_limits.login_refused(self._worker.login_refused[2]) from None
             patience.asked(answered=bool(self._worker.throttled))  # throttled brokers answer late
         else:
             patience.asked(answered=True)

@@ -156,7 +156,8 @@ Rigs = Callable[..., Rig]
 @pytest.fixture
 def rigs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rigs]:
     made: list[Rig] = []
-    monkeypatch.setattr(clock, "monotonic", lambda: made[-1].now)
+    # A thread of an earlier test may ask before there is one.
+    monkeypatch.setattr(clock, "monotonic", lambda: made[-1].now if made else 0.0)
 
     def make(**config: Any) -> Rig:
         made.append(Rig(config))

@@ -142,7 +142,7 @@ class ReplicationChanged:
     after: ReplicationSnapshot
 
 
-class Gaps:
+class Sample:
     """Which records are in a fair sample: the gaps between them are random, and know nothing of what was before.
 
     Any thread; two at once may take one more or less. `left`: how many records up to the next one, itself included.
@@ -234,7 +234,7 @@ class Hook:
     `error` what confluent_kafka gives the application.
     """
 
-    _gaps: Gaps | None = None
+    _gaps: Sample | None = None
     """Of the sample of records that this hook wants; None for all of them."""
 
     def _producer_began(self, engine: Any) -> None:
@@ -336,7 +336,7 @@ class Hooks:
     def wants(self, *events: str, beside: Container[Hook] = ()) -> bool:
         return any(hook not in beside for event in events for hook, _ in self._listeners[event])
 
-    def sample(self, *events: str) -> Gaps | None:
+    def sample(self, *events: str) -> Sample | None:
         """Of the records that these events are for; None when each record is wanted."""
         found = {id(hook._gaps): hook._gaps for event in events for hook, _ in self._listeners[event]}
         return next(iter(found.values())) if len(found) == 1 else None

@@ -21,7 +21,7 @@ from safeproducer.pipeline.inspection import Inspection
 from safeproducer.pipeline.reports.counters import DeliveryCounters, TopicCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.reuse import release
-from safeproducer.pipeline.route import UNINITIALISED, Route, Uninitialised
+from safeproducer.pipeline.route import UNINITIALISED, ProducerSlots, Route
 from safeproducer.pipeline.transactions import Transactions
 from safeproducer.records import are_known, call_site, checked_names
 from safeproducer.runtime import clock, forks, lifetime
@@ -34,7 +34,7 @@ _NUMBERS = frozenset({float, int})
 _ROOM_ROUND = 0.1
 
 
-class SafeProducer(Uninitialised):
+class SafeProducer(ProducerSlots):
     """A drop-in for confluent_kafka.Producer that accounts for every record.
 
     `SafeProducer(config)` takes configuration in all of confluent_kafka's forms; settings beginning with
@@ -66,7 +66,7 @@ class SafeProducer(Uninitialised):
     __blocked: set[int]
 
     def __init__(self, *args: Any, hooks: Iterable[Hook] = (), **config: Any) -> None:
-        if self.__initialised:
+        if self.__initialised:  # as confluent_kafka words it
             raise RuntimeError("Producer already __init__:ialized: make a new one instead of calling __init__() again")
         forks.notice()
         try:
@@ -259,8 +259,7 @@ class SafeProducer(Uninitialised):
     def commit_transaction(self, timeout: float = NO_TIMEOUT) -> None:
         """As confluent_kafka: flush, then commit; it succeeds only if every record since begin_transaction() was
         acknowledged within `timeout` seconds. Raises KafkaException; `error.args[0].txn_requires_abort()` says what to
-        do.
-        """
+        do."""
         self.__transactions.commit(seconds(timeout))
 
     def abort_transaction(self, timeout: float = NO_TIMEOUT) -> None:
@@ -312,8 +311,8 @@ class SafeProducer(Uninitialised):
 
         `timeout` in seconds bounds the wait (None or negative: until each record is delivered or expires). Records that
         are left then are purged: their callbacks run with a _PURGE error, whose outcome says whether it may have been
-        written. An open transaction is aborted first. Beside the application's own callbacks that takes two seconds
-        more at most. An exception raised by a callback is raised after the producer is closed. Interrupting the wait
+        written. An open transaction is aborted first. Both take two seconds more at most, callbacks of the application
+        not counted. An exception raised by a callback is raised after the producer is closed. Interrupting the wait
         (Ctrl-C) leaves the producer open. Calling close() again returns the first report; calling it while another
         thread is in it waits for that one.
 

@@ -36,7 +36,7 @@ MARKS = {
     "replicas": r"is not in the cluster",
     "poll": r"wait for poll\(\)",
     "linger": r"linger\.ms lets a batch gather|gathers a batch",
-    "far": r"acknowledgements take longer|so long a round trip",
+    "far": r"the round trip is longer|so long a round trip",
     "window": r"as many of its batches are under way",
     "lanes": r"each has a batch of it under way|its new lane is ready",
     "ids": r"used up those of the hour",

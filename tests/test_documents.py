@@ -100,7 +100,7 @@ def test_the_front_page_compares_what_the_example_counts() -> None:
     problems = re.findall(r'^    "([\w-]+)": [a-z_]+,$', read("examples/four_clients.py"), re.MULTILINE)
     assert len(problems) == 6
     assert re.findall(r"^\| `([\w-]+)`", page, re.MULTILINE) == problems
-    assert f"measured with {safeproducer.__version__}." in page
+    assert f"Cost of safeproducer {safeproducer.__version__} beside" in page
     commands = re.findall(r"`scripts/bench (\w+)", page)
     assert len(commands) == 3
     assert all((ROOT / f"benchmarks/{command}.py").exists() for command in commands)

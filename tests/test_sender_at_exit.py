@@ -112,7 +112,7 @@ def test_no_sender_is_started_after_the_account_at_exit(bootstrap: str) -> None:
     engine = engine_of(producer)
     producer.produce("t", b"v")
     assert producer.flush(10) == 0
-    engine.listen_once()
+    engine.take_last_reports()
     assert not engine.sender.alive
     assert not engine.sender.live()  # a thread that was only about to begin
     producer.produce("t", b"w")
@@ -126,6 +126,6 @@ def test_flush_ends_records_whose_time_is_over_after_the_account_at_exit() -> No
     """No broker is there, and no sender: a log handler's close() would hang the end of the interpreter."""
     producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "message.timeout.ms": 300})
     producer.produce("t", b"v")
-    engine_of(producer).listen_once()
+    engine_of(producer).take_last_reports()
     assert producer.flush(10) == 0
     producer.close(0)

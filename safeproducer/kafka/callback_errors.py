@@ -18,8 +18,7 @@ from safeproducer.kafka.native import KafkaError
 
 class StandIn(Exception):  # noqa: N818 - the application never sees it
     """The client never lets go of what goes through it (2.16.1): the frames of the application's would keep all that
-    they refer to, the producer among it.
-    """
+    they refer to, the producer among it."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()

@@ -125,8 +125,7 @@ class LaneClient:
 
     def asks_for_id(self, topic: str, now: float) -> bool:
         """Have librdkafka ask for its producer ID as soon as it has a connection, without waiting for one; whether to
-        come again soon. See pipeline/cluster/metadata.py.
-        """
+        come again soon. See pipeline/cluster/metadata.py."""
         if not self._questions or now > self._made_at + _QUESTIONS_FOR:
             return False
         if now >= self._question_at and self._asking.acquire(blocking=False):

@@ -16,7 +16,6 @@ from safeproducer.pipeline.cluster.client_events import ClientEvents, EventCallb
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations, Known
 from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
-from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.cluster.stats_callback import Elsewhere
@@ -50,9 +49,10 @@ from safeproducer.pipeline.reuse import Left, take
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.pipeline.sender import Sender
-from safeproducer.pipeline.turn import Maintenance
+from safeproducer.pipeline.turn import Turns
 from safeproducer.policy.permits import Kind
 from safeproducer.policy.renewals import Renewals
+from safeproducer.policy.types import DIRECT_LANE
 from safeproducer.producer_ids.gate import Gate, Terms
 from safeproducer.producer_ids.guard import guard_of
 from safeproducer.producer_ids.lane_permits import LanePermits
@@ -82,7 +82,9 @@ def assemble(
     taken, gate = take(settings), gate_of(settings, info, notifications)
     updates = ClientUpdates(delivery, _holds(settings, counters, gate, taken), failures, counters)
     callbacks = EventCallbacks(settings, counters.errors, report_queue, notices)
-    events = ClientEvents(settings, notifications, callbacks, updates, sender.asks(attrgetter("elsewhere"), _NOTHING))
+    events = ClientEvents(
+        settings, notifications, callbacks, updates, sender.asks(attrgetter("outside_direct_lane"), _NOTHING)
+    )
     natives = NativeProducers(settings, events, taken.lanes if taken else ())
     native = natives.first()
     questions = _questions(settings, taken, sender, updates, events, counters)
@@ -99,14 +101,14 @@ def assemble(
         expiry = DirectLaneExpiry(updates.holds, dispatcher, report_queue, failures)
         renewal = DirectRenewal(route, dispatcher, updates, counters, natives, expiry, questions.metadata.first)
     asks = questions.metadata, questions.replication
-    maintenance = Maintenance(route, dispatcher, updates, serving, calls, *asks, expiry, renewal)
-    return Engine(route, dispatcher, serving, calls, updates, questions, maintenance, natives).awake()
+    turns = Turns(route, dispatcher, updates, serving, calls, *asks, expiry, renewal)
+    return Engine(route, dispatcher, serving, calls, updates, questions, turns, natives).awake()
 
 
 def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: Left | None) -> Holds:
     delivery, round_trip = settings.delivery, RoundTrip(settings.delivery, counters)
     if taken is not None:
-        round_trip.take_over(taken.known)
+        round_trip.take_over(taken.round_trips)
         gate.taken_over()
     direct = None if delivery.only_batch_lanes else DirectLane(delivery, counters, taken.given if taken else None)
     return Holds(ClusterView(delivery, throttles.of(settings.cluster)), round_trip, direct, gate)
@@ -149,7 +151,7 @@ def _questions(
 
         return Admin(settings.lane)
 
-    known = (taken and taken.expiry) or Known(clock.monotonic())
+    known = (taken and taken.id_expiration) or Known(clock.monotonic())
     asker = Asker(admin, answered, sender.works, notifications.trouble)
     expirations = IdExpirations(delivery, holds.cluster, asker, topics, notifications, known)
     refresh = min(REFRESH, delivery.metadata_refresh / 2)

@@ -19,9 +19,9 @@ from safeproducer.errors import NOT_ACCEPTED, RENEWED, Renewed, SafeProducerErro
 from safeproducer.hooks import BulkReport
 from safeproducer.kafka.arguments import is_invalid
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.counters import DeliveryCounters
+from safeproducer.policy.types import DIRECT_LANE
 from safeproducer.records import refuse_names
 from safeproducer.runtime import clock
 

@@ -138,7 +138,7 @@ class Calls:
             cause = error.args[0]
         if isinstance(error, FatalError) or cause is None or not (cause.fatal() or cause.code() == KafkaError._FATAL):
             return None
-        if self._route.state == "open" and self._dispatcher.renews(cause):
+        if self._route.state == "open" and self._dispatcher.begin_renewal(cause):
             if cause.fatal():  # else it will be served, and this call only knows that there is one
                 self.counters.report_queue.defer(True)
             self._route.hold()

@@ -342,7 +342,7 @@ class Closing:
         self._loss_reported = True
         try:
             if reason == lifetime.EXIT:
-                self._engine.listen_once()
+                self._engine.take_last_reports()
             if (how := _ENDS.get(reason)) is not None:
                 end_permit(self._engine, how, self._transactions.begun)
             text = self._tell_loss(reason, taken)

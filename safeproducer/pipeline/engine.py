@@ -13,7 +13,6 @@ from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.client_events import ClientEvents
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations
 from safeproducer.pipeline.cluster.metadata import Metadata
-from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.cluster.stats_callback import Elsewhere
 from safeproducer.pipeline.cluster.windows import Windows
@@ -27,8 +26,9 @@ from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.sender import Sender
-from safeproducer.pipeline.turn import Maintenance
+from safeproducer.pipeline.turn import Turns
 from safeproducer.policy.client_reports import partitions_of
+from safeproducer.policy.types import DIRECT_LANE
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.runtime import clock
 
@@ -39,7 +39,7 @@ inside librdkafka it would take reports with it, and a destructor's flush() woul
 
 @dataclass(slots=True, eq=False, repr=False)
 class Questions:
-    """What brokers are asked, on two threads: `metadata` asks who leads, the asker all else, for the other three."""
+    """What brokers are asked, on two threads: `metadata` asks who leads and for replicas, `asker` all else."""
 
     asker: Asker
     windows: Windows
@@ -58,18 +58,18 @@ class Engine:
     calls: Calls
     updates: ClientUpdates
     questions: Questions
-    maintenance: Maintenance
+    turns: Turns
     native_producers: NativeProducers
 
     def awake(self) -> Engine:
-        """Itself, with its sender and its parts knowing it: a destructor may call that the collector runs."""
+        """Itself, known to its sender again: the collector clears weak references before it runs a destructor."""
         if not self.sender.works():
             self.sender.work_for(self)
         return self
 
     def turn(self, now: float) -> float:
-        """As Maintenance.turn()."""
-        return self.maintenance.turn(now)
+        """As Turns.turn()."""
+        return self.turns.turn(now)
 
     def near(self, now: float) -> tuple[LaneClient, float] | None:
         """The lane whose answer may come at any moment, and how long to wait for it."""
@@ -153,7 +153,7 @@ class Engine:
             self.awake().sender.run(partial(self.dispatcher.expiry.purge, in_queue, in_flight, blocking))
 
     def subscribe(self, wake: Callable[[], object]) -> None:
-        """As Reports.subscribe(). For another front door, as are the next three: nothing in the package calls them."""
+        """As Reports.subscribe(). For another front door, as the next three are: the package does not call them."""
         self.dispatcher.reports.subscribe(wake)
 
     def unsubscribe(self, wake: Callable[[], object]) -> None:
@@ -169,7 +169,7 @@ class Engine:
         """As Expiry.withdraw_soon()."""
         self.awake().dispatcher.expiry.withdraw_soon(report)
 
-    def listen_once(self) -> None:
+    def take_last_reports(self) -> None:
         """Take the reports that have arrived, for the last account: no callback runs, and no report is waited for.
 
         There is no sender from then on. The end of the interpreter would stop it anywhere. Whoever waits works in its
@@ -208,7 +208,7 @@ class Engine:
         """Records without a report."""
         return self.awake().calls.unresolved()
 
-    def elsewhere(self) -> Elsewhere:
+    def outside_direct_lane(self) -> Elsewhere:
         """What is not in the direct lane: records, bytes, and by partition those that are in no native producer."""
         if not self.route.usable:
             return 0, 0, {}

@@ -274,7 +274,7 @@ class Inspection:
         leaders = {(row.topic, row.partition): cluster.partitions.leader(row.topic, row.partition) for row in held}
         leaders.update(silent)
         oldest = engine.dispatcher.record_buffer.oldest()
-        answers = {tp: cluster.refusal_clause(node, oldest.get(tp, NEVER), now) for tp, node in leaders.items()}
+        answers = {tp: cluster.rejection_clause(node, oldest.get(tp, NEVER), now) for tp, node in leaders.items()}
         refused = {tp: clause for tp, clause in answers.items() if clause}
         ages = {tp: now - accepted for tp, accepted in oldest.items()}
         for topic, _ in tuple(ages):  # of a record that names no partition it may not be known yet

@@ -16,7 +16,6 @@ from safeproducer.kafka.lane_client import PURGE_EVERY
 from safeproducer.kafka.native import KafkaException
 from safeproducer.kafka.statistics import Statistics, repaired
 from safeproducer.pipeline.cluster.metadata import FirstQuestion
-from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectLaneExpiry
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
@@ -29,7 +28,7 @@ from safeproducer.pipeline.reports.report_queue import Deferred
 from safeproducer.pipeline.route import Route
 from safeproducer.policy.decision import LOOK_AGAIN
 from safeproducer.policy.outcome import Outcome
-from safeproducer.policy.types import TopicPartition
+from safeproducer.policy.types import DIRECT_LANE, TopicPartition
 from safeproducer.runtime import clock
 
 _TOLD_WITHIN = 1.0

@@ -77,7 +77,7 @@ class Left:
     """The native producers of one SafeProducer while nobody owns them. One thread at a time, which holds `served`.
 
     - `lanes`: the first is the direct one if there is one.
-    - `known`: of round trips. `expiry`: for how long brokers remember their producer IDs.
+    - `round_trips`: what is known of them. `id_expiration`: for how long brokers remember their producer IDs.
     - `given`: what the direct lane has been given, once it is settled.
     - `seconds`: for how long it is kept, `until` then.
     - `patience`: for how long a constructor waits for it. One that was waited for in vain delays no other one.
@@ -87,8 +87,8 @@ class Left:
     cluster: str
     seconds: float
     lanes: list[NativeLane]
-    known: round_trip.Known
-    expiry: id_expirations.Known | None
+    round_trips: round_trip.Known
+    id_expiration: id_expirations.Known | None
     _ended: Callable[[float], bool] | None
     _passes_on: Callable[[float], DirectLaneCounts] | None
     given: DirectLaneCounts | None = None

@@ -1,4 +1,4 @@
-"""Where records and calls of the application go: to a native producer, to the dispatcher, or nowhere any more."""
+"""Where records and calls of the application go: to a native producer, to the intake, or nowhere any more."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ UNINITIALISED = Unusable(
 )
 
 
-class Uninitialised(NativeProducer):
+class ProducerSlots(NativeProducer):
     """What each call of SafeProducer reads. In a dict CPython finds attributes slowly where a C class allocates."""
 
     __slots__ = tuple(f"_SafeProducer__{name}" for name in ("counters", "engine", "on_delivery", "route", "topics"))
 
-    def __new__(cls, *_: Any, **__: Any) -> Uninitialised:
+    def __new__(cls, *_: Any, **__: Any) -> ProducerSlots:
         """What stands there is what a subclass that forgets super().__init__() finds."""
         made = super().__new__(cls)
-        for name in Uninitialised.__slots__:
+        for name in ProducerSlots.__slots__:
             object.__setattr__(made, name, UNINITIALISED)
         return made
 

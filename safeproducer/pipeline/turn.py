@@ -36,7 +36,7 @@ _RESTS_WITH = 8 * LONGEST_REST
 
 
 @dataclass(eq=False, repr=False)
-class Maintenance:
+class Turns:
     """The work of the sender. Its own exceptions end no turn but the one they come in.
 
     It acts on what the client told: which way records go, whether they go at all, and how many lanes there are. It also
@@ -88,7 +88,7 @@ class Maintenance:
     def _turn(self, now: float) -> float:
         dispatcher = self._dispatcher
         again = self._prepare(now)
-        dispatcher.find_unrung(now)
+        dispatcher.find_unwoken(now)
         dispatcher.serve()
         polling = self._serving.is_polling(now)
         if not polling:
@@ -180,7 +180,7 @@ class Maintenance:
         if self._updates.holds.gate.hold is not None:
             return  # each lane would ask for an ID of its own
         self._grow()
-        if (spare := lanes.spare(now)) is None or not dispatcher.release(spare):
+        if (spare := lanes.spare(now)) is None or not dispatcher.retire(spare):
             return
         why = "it was not needed any more" if (failed := spare.client.failed) is None else f"one failed: {failed.str()}"
         why = "its producer ID would be beyond the limit" if spare.permit.denied else why

@@ -1,8 +1,8 @@
 """Whether the next records of a partition leave now, and by which lane: facts in, a decision out.
 
 Pure: the caller says how things are, with `now` in seconds of any monotonic clock. RULES is the one order of the
-reasons to hold: the first rule counts that closes the partition's path and applies. Two others speak:
-`RecordBuffer.waits_for()` puts a topic that is not there first, and a silent leader in place of the answer it owes;
+reasons to hold: the first rule counts that closes the partition's path and applies. Two places add to it.
+`RecordBuffer.waits_for()` shows a missing topic before all rules, and a silent leader instead of a wait for its answer.
 `Dispatcher._send_directly()` asks the starts of the direct lane record by record.
 """
 
@@ -34,18 +34,18 @@ class DirectFacts(NamedTuple):
     """The direct lane's word on a partition.
 
     - `keeps`: a direct record of the partition is of unknown outcome, and must not be overtaken on a batch lane.
-      `pinned`: one is that was in a batch lane.
-    - `far`: the round trip is long, a batch lane is ready, and the next record did not wait for the permit of this one.
+      `pinned`: the outcome of a record that was in a batch lane is unknown.
+    - `prefers_batches`: the round trip is long, a batch lane is ready, and the next record came after the permit.
     - `gaps`: sequence numbers of some partition may have a gap; `closed_by_gap`: another partition has the lane.
     - `failed`: another one comes in its place, at `renews_at` if that is known.
-    - `has_left`: the lane has nothing of it; `lanes`: a batch lane can be had. Asked only for a change of path.
+    - `emptied`: the lane has nothing of it; `batch_lane`: one can be had. Asked only for a change of path.
     """
 
     stalled: bool = False
     id_rejected: bool = False
     keeps: bool = False
     pinned: bool = False
-    far: bool = False
+    prefers_batches: bool = False
     draining: bool = False
     gaps: bool = False
     closed_by_gap: bool = False
@@ -54,8 +54,8 @@ class DirectFacts(NamedTuple):
     starting: bool = False
     failed: bool = False
     renews_at: float | None = None
-    has_left: bool = False
-    lanes: bool = True
+    emptied: bool = False
+    batch_lane: bool = True
 
 
 class LaneFacts(NamedTuple):
@@ -106,7 +106,7 @@ class PartitionFacts(NamedTuple):
     - `rejected`: a quota rejected a batch, which goes first.
     - `miscounted`: the records name no partition, and lanes differ in how many there are.
     - `unknown`: no broker has told of the topic that they wait for, or records without a partition come first.
-    - `only_batches`: there is no direct lane. `stays`: so it is, or the next record must follow others in batch lanes.
+    - `only_batch_lanes`: there is no direct lane. `must_batch`: that, or the next record must follow others there.
     """
 
     node: int | None = None
@@ -117,8 +117,8 @@ class PartitionFacts(NamedTuple):
     rejected: bool = False
     miscounted: bool = False
     unknown: bool = False
-    only_batches: bool = False
-    stays: bool = True
+    only_batch_lanes: bool = False
+    must_batch: bool = True
     direct: DirectFacts = DirectFacts()
     batch: BatchFacts = BatchFacts()
     lane: LaneFacts = LaneFacts()
@@ -184,10 +184,10 @@ RULES: tuple[Rule, ...] = (
     Rule(Why.RENEWING, DIRECT | CHANGE, "direct.failed", until=lambda f: f.direct.renews_at),
     Rule(Why.LANE_CHANGE, CHANGE, "direct"),  # always there
     Rule(Why.PROBING, DIRECT, "probing"),
-    Rule(Why.MODE_HELD, DIRECT, "only_batches"),
+    Rule(Why.MODE_HELD, DIRECT, "only_batch_lanes"),
     Rule(Why.PRODUCER_ID_QUOTA, DIRECT, "direct.id_rejected"),
     Rule(Why.UNKNOWN_OUTCOME, DIRECT, "direct.pinned"),
-    Rule(Why.LONG_ROUND_TRIP, DIRECT, "direct.far", lambda f, _: not (f.direct.keeps or f.direct.draining)),
+    Rule(Why.LONG_ROUND_TRIP, DIRECT, "direct.prefers_batches", lambda f, _: not (f.direct.keeps or f.direct.draining)),
     Rule(Why.EXPIRY, DIRECT, "direct.draining"),
     Rule(Why.SEQUENCE_GAP, DIRECT, "direct.closed_by_gap"),
     Rule(Why.OUTDATED_METADATA, DIRECT, "direct.outdated"),
@@ -221,21 +221,21 @@ _RULES_OF = by_path(RULES)
 def path(facts: PartitionFacts) -> int:
     """It changes only when the lane that is left has nothing of the partition any more: lanes have no common order."""
     direct = facts.direct
-    if facts.stays:
+    if facts.must_batch:
         return BATCH
     if (direct.keeps and not direct.failed) or not (
         direct.id_rejected
         or direct.failed
         or direct.gaps
-        or direct.far
+        or direct.prefers_batches
         or direct.outdated  # a batch lane knows better
         or facts.probing
         or facts.throttled_until is not None
     ):
         return DIRECT
-    if not direct.has_left:
+    if not direct.emptied:
         return CHANGE
-    if direct.lanes:
+    if direct.batch_lane:
         return BATCH
     # The direct lane sends well, unless it was refused for good.
     return CHANGE if direct.id_rejected or direct.failed or direct.gaps else IN_PLACE
@@ -258,15 +258,15 @@ def decide(facts: PartitionFacts, now: float) -> int | Hold:
     return hold(facts, way, now) or way
 
 
-def depth(ack_time: float | None, guard: float) -> int:
+def depth(ack_time: float | None, longest_wait: float) -> int:
     """How many in-flight batches of a partition librdkafka may have at once.
 
-    A full batch may wait behind the one in flight only as long as it is younger than the lane's linger, `guard`: an
-    older one at the head of the queue makes librdkafka busy-wait.
+    A full batch may wait behind the one in flight for `longest_wait` seconds: an older one at the head of the queue
+    makes librdkafka busy-wait.
     """
     if ack_time is None:
         return 1
-    return max(1, min(LONGEST_DEPTH, int(guard / 2 / max(ack_time, 1e-6))))
+    return max(1, min(LONGEST_DEPTH, int(longest_wait / 2 / max(ack_time, 1e-6))))
 
 
 TURN: Final = Hold(None, Why.TURN)

@@ -7,13 +7,11 @@ the first attempt to the last one, by a margin. The *horizon* is the smallest su
 looks now and then only (`producer.id.expiration.check.interval.ms`), which adds time and never takes any away: it is
 not counted. Times are seconds, unless a name says otherwise.
 
-How late librdkafka's own time-out of records must be.
-
 A record's time T (`message.timeout.ms`, `delivery.timeout.ms`) counts from produce(). This library keeps it; librdkafka
 must not, because an expiry inside librdkafka raises the epoch of the whole producer and writes batches of other
 partitions twice whose acknowledgements were lost. Each lane therefore gets a *backstop* as its `message.timeout.ms`:
 late enough that a lost acknowledgement is noticed (`socket.timeout.ms`), retried and noticed again before it, and a
-lane that comes near it is purged. Times are seconds; T = 0 means no limit, as in librdkafka.
+lane that comes near it is purged. T = 0 means no limit, as in librdkafka.
 """
 
 from __future__ import annotations
@@ -194,7 +192,7 @@ def margin(seconds: float) -> float:
 
 
 def longest(timeout: float | None, socket_timeout: float) -> float | None:
-    """For how long a record may be under way: to the end of the backstop (see `policy/expiry.py`); None: without end.
+    """For how long a record may be under way: to the end of the `backstop()`; None: without end.
 
     `timeout`: message.timeout.ms, None where there is none.
     """

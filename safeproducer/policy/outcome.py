@@ -29,7 +29,7 @@ from typing import NamedTuple
 SHORTEST_BACKOFF = 0.8
 """Share of `retry.backoff.ms`: librdkafka's jitter (RD_KAFKA_RETRY_JITTER_PERCENT)."""
 
-REFUSALS = frozenset(
+REJECTIONS = frozenset(
     {
         "CLUSTER_AUTHORIZATION_FAILED",
         "INVALID_RECORD",
@@ -72,7 +72,7 @@ def outcome_of(
     """
     if not transmitted:
         return Outcome.NOT_WRITTEN
-    if code_name in REFUSALS and elapsed is not None and is_first_attempt(elapsed, retry_backoff, round_trip):
+    if code_name in REJECTIONS and elapsed is not None and is_first_attempt(elapsed, retry_backoff, round_trip):
         return Outcome.NOT_WRITTEN
     return Outcome.UNKNOWN
 

@@ -214,13 +214,13 @@ HIGH_RATE_WITHIN = 4.0
 _BACK = 0.7
 
 
-def is_long(ack_time: float, linger: float, rate: float, was_long: bool) -> bool:
-    """Whether acknowledgements take so much longer than linger that a batch waits long behind a closed window.
+def is_long(round_trip: float, linger: float, rate: float, was_long: bool) -> bool:
+    """Whether a round trip is so much longer than linger that a batch waits long for the one before it.
 
-    `ack_time`: the quickest round trip lately, in seconds; `rate`: records per second accepted. With `was_long` the
-    bounds are wider, so that it does not flap.
+    `round_trip`: the shortest one lately to the farthest broker, in seconds; `rate`: records per second accepted. With
+    `was_long` the bounds are wider, so that it does not flap.
     """
     bound = max(LINGERS * linger, SHORTEST)
-    if ack_time <= (bound * _BACK if was_long else bound):
+    if round_trip <= (bound * _BACK if was_long else bound):
         return False
-    return ack_time > HIGH_RATE_WITHIN * bound or rate <= (HIGH_RATE if was_long else HIGH_RATE / 2)
+    return round_trip > HIGH_RATE_WITHIN * bound or rate <= (HIGH_RATE if was_long else HIGH_RATE / 2)

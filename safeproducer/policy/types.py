@@ -10,6 +10,8 @@ from typing import Final
 
 TopicPartition = tuple[str, int]
 NEVER: Final = float("inf")
+DIRECT_LANE = -1
+"""The number of the direct lane, beside those of the batch lanes."""
 UNPLACED = -1
 """The partition of a record that has none yet."""
 ALWAYS_FREE = 0.5

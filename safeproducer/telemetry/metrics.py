@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from opentelemetry.metrics import MeterProvider, Observation, get_meter, get_meter_provider
 
-from safeproducer.hooks import Gaps, Hook, RecordsLost
+from safeproducer.hooks import Hook, RecordsLost, Sample
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.records import Record
 from safeproducer.runtime import clock, forks, lifetime
@@ -102,7 +102,7 @@ _MOST_DURATIONS = 20_000
 """That wait for a collection."""
 _ENOUGH_DURATIONS = 2_000
 """For one collection. To tell them costs more than all else; beyond that, half of them are as good a sample."""
-_NEVER = Gaps(0)
+_NEVER = Sample(0)
 _FRESH = 1.0
 """Seconds for which what was read for one instrument is told by another one, of the same collection."""
 
@@ -115,7 +115,7 @@ class _Collection:
     def __init__(self, provider: MeterProvider | None, labels: Labels, durations: float) -> None:
         self.labels = labels
         self.options = labels.partitions, labels.client_ids, labels.topics, durations
-        self.gaps = Gaps(durations)
+        self.gaps = Sample(durations)
         self.totals: Totals[Key] = Totals(self._last)
         self.exits = False
         """Reports that are missing do not come any more."""
@@ -237,8 +237,7 @@ class _Collection:
 
     def _record(self, most: float = inf) -> None:
         """Tell durations, up to so many. It costs far more than all else of a record, and takes locks of the SDK that
-        a signal handler inside poll() would wait for: collections do it.
-        """
+        a signal handler inside poll() would wait for: collections do it."""
         while self._durations and most > 0:
             try:
                 seconds, attributes = self._durations.popleft()
@@ -312,7 +311,7 @@ class OpenTelemetryMetrics(Hook):
         self._collection = _collection(meter_provider, labels, durations)
 
     @property
-    def _gaps(self) -> Gaps:  # type: ignore[override]
+    def _gaps(self) -> Sample:  # type: ignore[override]
         return self._collection.gaps if self._collection.listens else _NEVER
 
     def _producer_began(self, engine: Any) -> None:

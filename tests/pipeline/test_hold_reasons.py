@@ -10,11 +10,10 @@ from unittest import mock
 import pytest
 
 from safeproducer import HoldReason
-from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.policy import decision
-from safeproducer.policy.types import NEVER
+from safeproducer.policy.types import DIRECT_LANE, NEVER
 from safeproducer.producer_ids.guard import Guard
 from safeproducer.producer_ids.permit import Answer
 from tests.pipeline.cluster import QUOTA

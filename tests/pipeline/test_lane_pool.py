@@ -368,7 +368,7 @@ def test_lanes_are_asked_for_their_ids_until_they_have_them() -> None:
         with mock.patch.object(FakeNative, "list_topics", list_topics):
             stream(rig, 1.0)
             for _ in range(200):
-                rig.engine.maintenance.turn(rig.time.monotonic())
+                rig.engine.turns.turn(rig.time.monotonic())
                 rig.time.pass_(0.01)
         lanes = rig.dispatcher.lanes
         assert len(lanes) == 20

@@ -11,8 +11,9 @@ import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
 from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
-from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE, OutdatedMetadata
+from safeproducer.pipeline.cluster.outdated_metadata import OutdatedMetadata
 from safeproducer.policy.client_reports import PartitionMetadata
+from safeproducer.policy.types import DIRECT_LANE
 
 PLACE = ("t", 0)
 PARTITION = SimpleNamespace(leader=2, replicas=[2, 3], isrs=[2])

@@ -17,13 +17,13 @@ from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.cluster import cluster_view
 from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
-from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE, OutdatedMetadata
+from safeproducer.pipeline.cluster.outdated_metadata import OutdatedMetadata
 from safeproducer.pipeline.cluster.windows import WHAT, Windows
 from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.policy import client_reports
 from safeproducer.policy.client_reports import SETTLES, PartitionMetadata, supersedes
 from safeproducer.policy.throttle import Throttle
-from safeproducer.policy.types import UNPLACED
+from safeproducer.policy.types import DIRECT_LANE, UNPLACED
 from safeproducer.policy.window import LEAST, Announcement, Source
 from safeproducer.settings import delivery
 from safeproducer.settings.own_settings import OwnSettings

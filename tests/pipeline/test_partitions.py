@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.cluster.cluster_view import ClusterView, Leader
-from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.policy.decision import PartitionFacts
 from safeproducer.policy.throttle import Throttle
+from safeproducer.policy.types import DIRECT_LANE
 from safeproducer.settings import delivery
 from safeproducer.settings.own_settings import OwnSettings
 

@@ -30,7 +30,7 @@ from safeproducer import SafeProducer
 from safeproducer.pipeline.cluster.client_events import ClientEvents
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
-from safeproducer.pipeline.turn import Maintenance
+from safeproducer.pipeline.turn import Turns
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 
@@ -114,7 +114,7 @@ class Trace:
         return self._floors[module]
 
 
-ACTS = Maintenance._act.__code__
+ACTS = Turns._act.__code__
 HANDS_OVER = Dispatcher.pump.__code__
 SERVES = {ClientEvents.on_statistics.__code__, ClientEvents.on_batch_lane_statistics.__code__}
 READS = {ClientUpdates._of_direct_lane.__code__, ClientUpdates._of_batch_lane.__code__}
@@ -159,16 +159,16 @@ def floors() -> dict[str, int]:
 @pytest.fixture
 def trace() -> Iterator[Trace]:
     """Traces the test's thread and the sender's, which starts without `threading` and so is met at its first turn."""
-    made, turn = Trace(), Maintenance.turn
+    made, turn = Trace(), Turns.turn
 
-    def traced(self: Maintenance, now: float) -> float:
+    def traced(self: Turns, now: float) -> float:
         made.begin()
         return turn(self, now)
 
     before = sys.getprofile()
     threading.setprofile(made)
     try:
-        with mock.patch.object(Maintenance, "turn", traced):
+        with mock.patch.object(Turns, "turn", traced):
             yield made
     finally:
         threading.setprofile(None)

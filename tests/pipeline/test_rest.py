@@ -11,7 +11,7 @@ import pytest
 
 from safeproducer.pipeline.dispatch import updates
 from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
-from safeproducer.pipeline.turn import Maintenance
+from safeproducer.pipeline.turn import Turns
 from tests.pipeline.rig import Rig, rigged
 
 NEAR = {1: 0.001, 2: 0.001, 3: 0.001}
@@ -29,16 +29,16 @@ def resting(config: dict[str, Any]) -> Iterator[tuple[Rig, mock.MagicMock]]:
         rig.flush(10)
         rig.report_queue(10)
         rig.poll(0)
-        with mock.patch.object(Maintenance, "_turn", autospec=True, side_effect=Maintenance._turn) as whole:
+        with mock.patch.object(Turns, "_turn", autospec=True, side_effect=Turns._turn) as whole:
             yield rig, whole
         rig.close()
 
 
 def look(rig: Rig) -> float:
     """One look of the sender, and how long it will sleep."""
-    maintenance = rig.engine.maintenance
+    turns = rig.engine.turns
     now = rig.time.monotonic()
-    return float(maintenance.turn(now) - now)
+    return float(turns.turn(now) - now)
 
 
 def until_it_rests(rig: Rig, whole: mock.MagicMock) -> None:

@@ -11,7 +11,7 @@ import pytest
 from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.route import Route
-from safeproducer.pipeline.turn import Maintenance
+from safeproducer.pipeline.turn import Turns
 from safeproducer.policy.types import NEVER
 from tests.pipeline.interleaving import between, codes_of
 from tests.pipeline.rig import Rig, rigged
@@ -162,7 +162,7 @@ def test_records_stay_in_order_while_the_direct_path_opens_in_the_middle_of_one(
 @pytest.mark.parametrize("block", [False, True])
 def test_records_stay_in_order_when_one_comes_while_the_sender_switches(block: bool, opens: bool) -> None:
     """As above, at each step of the sender."""
-    codes = codes_of(Maintenance._act, Route.choose, Route.go)
+    codes = codes_of(Turns._act, Route.choose, Route.go)
 
     def late(rig: Rig) -> None:
         route, intake = rig.engine.route, rig.dispatcher.intake

@@ -13,9 +13,9 @@ from confluent_kafka.cimpl import Producer
 
 from safeproducer import SafeProducer
 from safeproducer.kafka import statistics as reading
-from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.reports.counters import DeliveryCounters
+from safeproducer.policy.types import DIRECT_LANE
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 

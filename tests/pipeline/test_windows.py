@@ -11,10 +11,9 @@ from confluent_kafka.cimpl import KafkaError, KafkaException
 from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
-from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.policy.throttle import Throttle
-from safeproducer.policy.types import TopicPartition
+from safeproducer.policy.types import DIRECT_LANE, TopicPartition
 from safeproducer.policy.window import Announcement, Source, Window
 from safeproducer.settings import delivery
 from safeproducer.settings.own_settings import OwnSettings

@@ -11,11 +11,10 @@ from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics,
 from safeproducer.pipeline.cluster import asker
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
-from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.policy.client_reports import PartitionMetadata
 from safeproducer.policy.throttle import Throttle
-from safeproducer.policy.types import TopicPartition
+from safeproducer.policy.types import DIRECT_LANE, TopicPartition
 from safeproducer.policy.window import Announcement, Source, Window
 from safeproducer.settings import delivery
 from safeproducer.settings.own_settings import OwnSettings

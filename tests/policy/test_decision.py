@@ -91,33 +91,33 @@ def test_each_reason(facts: PartitionFacts, expected: object) -> None:
     ("direct", "more", "way"),
     [
         (DirectFacts(), {}, DIRECT),
-        (DirectFacts(), {"stays": True}, BATCH),
+        (DirectFacts(), {"must_batch": True}, BATCH),
         (DirectFacts(), {"probing": True}, CHANGE),
-        (DirectFacts(has_left=True), {"throttled_until": NOW + 1}, BATCH),
-        (DirectFacts(has_left=True, lanes=False), {"throttled_until": NOW + 1}, IN_PLACE),
-        (DirectFacts(keeps=True, has_left=True), {"throttled_until": NOW + 1}, DIRECT),
-        (DirectFacts(far=True), {}, CHANGE),
-        (DirectFacts(outdated=True, has_left=True), {}, BATCH),
-        (DirectFacts(id_rejected=True, has_left=True), {}, BATCH),
-        (DirectFacts(id_rejected=True, has_left=True, lanes=False), {}, CHANGE),
-        (DirectFacts(gaps=True, has_left=True, lanes=False), {}, CHANGE),
+        (DirectFacts(emptied=True), {"throttled_until": NOW + 1}, BATCH),
+        (DirectFacts(emptied=True, batch_lane=False), {"throttled_until": NOW + 1}, IN_PLACE),
+        (DirectFacts(keeps=True, emptied=True), {"throttled_until": NOW + 1}, DIRECT),
+        (DirectFacts(prefers_batches=True), {}, CHANGE),
+        (DirectFacts(outdated=True, emptied=True), {}, BATCH),
+        (DirectFacts(id_rejected=True, emptied=True), {}, BATCH),
+        (DirectFacts(id_rejected=True, emptied=True, batch_lane=False), {}, CHANGE),
+        (DirectFacts(gaps=True, emptied=True, batch_lane=False), {}, CHANGE),
     ],
 )
 def test_each_path(direct: DirectFacts, more: dict[str, Any], way: int) -> None:
     """The direct lane is left only when it has nothing of the partition, and not for a lane that cannot be made."""
-    assert path(PartitionFacts(**{"stays": False, "direct": direct, **more})) == way
+    assert path(PartitionFacts(**{"must_batch": False, "direct": direct, **more})) == way
 
 
 def test_the_end_of_a_throttle_time_is_no_reason_to_leave_a_lane_with_records() -> None:
     """While the partition changes its path the broker's throttle time is told, and then the change."""
-    facts = PartitionFacts(stays=False, probing=True, throttled_until=NOW + 2)
+    facts = PartitionFacts(must_batch=False, probing=True, throttled_until=NOW + 2)
     assert decide(facts, NOW) == Hold(NOW + 2, HoldReason.THROTTLED, None, SOON)
     assert decide(facts._replace(throttled_until=None), NOW) == Hold(None, HoldReason.LANE_CHANGE, None, SOON)
 
 
 def test_a_throttle_time_is_blamed_while_it_lasts_and_no_longer() -> None:
     """What lies unread at a broker that throttles makes it no silent one; the hold of a time that is over is none."""
-    facts = PartitionFacts(stays=False, throttled_until=NOW + 2, direct=DirectFacts(stalled=True, keeps=True))
+    facts = PartitionFacts(must_batch=False, throttled_until=NOW + 2, direct=DirectFacts(stalled=True, keeps=True))
     throttled = decide(facts, NOW)
     assert isinstance(throttled, Hold)
     assert (throttled.reason, throttled.lasts(NOW), throttled.lasts(NOW + 2)) == (HoldReason.THROTTLED, True, False)

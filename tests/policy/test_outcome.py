@@ -7,7 +7,7 @@ from confluent_kafka.cimpl import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.policy.outcome import REFUSALS, SHORTEST_BACKOFF, Outcome, outcome_of
+from safeproducer.policy.outcome import REJECTIONS, SHORTEST_BACKOFF, Outcome, outcome_of
 
 CODE_NAMES = sorted(
     {KafkaError(value).name() for name, value in vars(KafkaError).items() if name.isupper() and type(value) is int}
@@ -38,7 +38,7 @@ times = st.none() | st.floats(-1, 1000)
 
 def test_every_code_exists() -> None:
     """A misspelt name would never match."""
-    assert set(CODE_NAMES) >= REFUSALS | set(AMBIGUOUS)
+    assert set(CODE_NAMES) >= REJECTIONS | set(AMBIGUOUS)
 
 
 @given(codes, times, st.floats(0.001, 300))
@@ -48,7 +48,7 @@ def test_a_record_that_was_in_no_request_is_not_written(code: str, elapsed: floa
     assert found is Outcome.NOT_WRITTEN
 
 
-@pytest.mark.parametrize("code", sorted(REFUSALS))
+@pytest.mark.parametrize("code", sorted(REJECTIONS))
 def test_a_refusal_is_believed_only_before_a_second_attempt_is_possible(code: str) -> None:
     """The limit is 0.8 of the back-off, and no time is no proof."""
     expected = {
@@ -71,7 +71,7 @@ def test_ambiguous_codes_prove_nothing(code: str) -> None:
     assert outcome_of(code, elapsed=0.0, retry_backoff=100.0) is Outcome.UNKNOWN
 
 
-@given(codes.filter(lambda code: code not in REFUSALS), times, st.floats(0.001, 300))
+@given(codes.filter(lambda code: code not in REJECTIONS), times, st.floats(0.001, 300))
 def test_codes_that_are_not_listed_are_unknown(code: str, elapsed: float | None, backoff: float) -> None:
     """A code that a later version brings is unknown, too."""
     assert outcome_of(code, elapsed=elapsed, retry_backoff=backoff) is Outcome.UNKNOWN

@@ -20,7 +20,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from safeproducer import Hook, SafeProducer
-from safeproducer.hooks import Gaps, Hooks
+from safeproducer.hooks import Hooks, Sample
 from safeproducer.pipeline import bulk
 from safeproducer.pipeline.reports.hooked_send import ObservedSend
 from safeproducer.runtime.totals import Totals
@@ -290,7 +290,7 @@ def test_what_waits_and_who_throttles_is_told() -> None:
 def test_a_sample_is_as_all_durations_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though each batch of 64 begins with its quickest record: of 100 000 records p50 and p95 are within 10 %."""
     monkeypatch.setattr("safeproducer.runtime.randomness.share", random.Random(1).random)
-    gaps, all_, sampled = Gaps(1 / 64), [], []
+    gaps, all_, sampled = Sample(1 / 64), [], []
     for number in range(100_000):
         duration = 0.001 * (1 + number % 64) ** 2
         all_.append(duration)
@@ -308,7 +308,7 @@ def test_a_sample_of_calls_has_no_place_of_its_own(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("safeproducer.runtime.randomness.share", chance.random)
     monkeypatch.setattr("safeproducer.runtime.randomness.some_of", chance.sample)
     for share in (1 / 64, 1 / 8192):
-        gaps, taken = Gaps(share), []
+        gaps, taken = Sample(share), []
 
         def way(number: int) -> None:
             pass
@@ -345,7 +345,7 @@ def test_too_many_durations_are_thinned_fairly() -> None:
 def test_a_sample_of_batches_is_as_large_as_that_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though most batches are shorter than a gap."""
     monkeypatch.setattr("safeproducer.runtime.randomness.share", random.Random(1).random)
-    gaps, taken = Gaps(1 / 64), 0
+    gaps, taken = Sample(1 / 64), 0
     for _ in range(10_000):
         left = 10
         while left := left - gaps.passed(left):

@@ -77,8 +77,7 @@ _NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PA
 @dataclass(eq=False)
 class BatchSinks:
     """Where all batches report to. `completed`: batches whose last report arrived, for the dispatcher to take note of;
-    `refused_topics`: topics that do not exist, as far as failed records tell.
-    """
+    `refused_topics`: topics that do not exist, as far as failed records tell."""
 
     reports: Reports
     numbers: ReportNumbers

@@ -1,4 +1,4 @@
-"""The memory of the cluster: its partitions and brokers, who throttles, and which lanes may not know it yet.
+"""What is known of the cluster: its partitions and brokers, who throttles, and which lanes may not know it yet.
 
 The youngest metadata of any native producer counts; see `policy/client_reports.py`.
 """
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE, OutdatedMetadata
+from safeproducer.pipeline.cluster.outdated_metadata import OutdatedMetadata
 from safeproducer.policy.client_reports import (
     RECURS_WITHIN,
     PartitionInfo,
@@ -25,7 +25,7 @@ from safeproducer.policy.expiry import Told
 from safeproducer.policy.partitioner import ANY, partitioner
 from safeproducer.policy.replication import CONFIGS
 from safeproducer.policy.throttle import Throttle
-from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
+from safeproducer.policy.types import DIRECT_LANE, NEVER, UNPLACED, TopicPartition
 from safeproducer.policy.window import Said, Window, window
 from safeproducer.runtime import randomness
 from safeproducer.settings.delivery import Delivery
@@ -33,7 +33,7 @@ from safeproducer.settings.delivery import Delivery
 _NONE = 0, -NEVER
 _UNHEARD = PartitionInfo()
 next_step = count(1).__next__
-"""Counts what is learnt: of two steps, the larger one is the later. One step under the interpreter lock."""
+"""Numbers each change of what is known: the larger one is the later. Safe from any thread."""
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 _NO_ANSWERS: Mapping[str, Said] = MappingProxyType({})
@@ -280,7 +280,7 @@ class ClusterView:
             if times > 1 and now < last + max(_AGAIN, 2 * gap)
         }
 
-    def refusal_clause(self, node: int | None, waits_since: float, now: float) -> str:
+    def rejection_clause(self, node: int | None, waits_since: float, now: float) -> str:
         """A clause if this broker answers Produce requests lately, all of them later than what waits for it."""
         since, at = _NEW.answered if node is None else self.broker_info(node).answered
         if since <= waits_since or now > at + _AGAIN:
@@ -331,7 +331,7 @@ class ClusterView:
         """Its leader, and what speaks against sending to it."""
         node = self.partitions.leader(*tp)
         until = self.throttle.deadline(node, now)
-        # In a batch lane a topic must be known, and nobody tells of one to which nothing has gone directly yet.
+        # Probing needs a batch lane, and that a known topic. One to which nothing went directly is not known yet.
         known = self._only_batch_lanes or self.partitions.known(tp[0])
         return Leader(node, until, known and self.throttle.probes(node, now))
 

@@ -108,8 +108,8 @@ class FirstQuestion:
 class Metadata(BackgroundThread):
     """`want(topic)` and `tell(topic, lanes)` from any thread, `look()` on the sender's.
 
-    - `lanes()`: by number, the first of all first, what has `list_topics(topic, timeout)` of its native producer, which
-      hears the answer, too.
+    - `lanes()`: by number, the direct lane first if there is one, an object whose `list_topics(topic, timeout)` asks by
+      the native producer of that lane, which hears the answer, too.
     - `heard(topic, lane, asked at, by partition)` is called with what the cluster said, lane None for the first one; no
       partitions when it does not know the topic: librdkafka decides what that means. The lane is asked again unless
       that returns True.

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from safeproducer.policy.types import TopicPartition
+from safeproducer.policy.types import DIRECT_LANE, TopicPartition
 
-DIRECT_LANE = -1
-"""The number of the direct lane, beside those of the batch lanes."""
 _PATIENCE = 120.0
 """Seconds after which one that still got no answer may send all the same: twice the default of socket.timeout.ms, after
 which it gives up on the broker that it asks."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from safeproducer.kafka.statistics import Statistics
-from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.policy.pacing import HIGH_RATE, is_long
+from safeproducer.policy.types import DIRECT_LANE
 from safeproducer.settings.delivery import Delivery
 
 _MEASURE_EVERY = 0.4
@@ -17,14 +17,14 @@ Known = tuple[bool, float, dict[int, int]]
 
 
 class RoundTrip:
-    """`long`: acknowledgements take longer than linger. `ack_time`: how long, 0 while it is not known.
+    """`long`: as in `is_long()`. `seconds`: the shortest one to the farthest broker, 0 while it is not known.
 
     The sender's thread changes it, and the first question's as long as nothing is known; any thread may read.
     """
 
     def __init__(self, delivery: Delivery, counters: DeliveryCounters) -> None:
         self.long = False
-        self.ack_time = 0.0
+        self.seconds = 0.0
         self._delivery = delivery
         self._counters = counters
         self._requests: dict[int, int] = {}
@@ -44,17 +44,17 @@ class RoundTrip:
         """What is known before statistics are: each answer took that long, or longer."""
         delivery = self._delivery
         if not self.long and delivery.idempotent and not delivery.transactional:
-            distance = min(distance, self.ack_time or distance)
+            distance = min(distance, self.seconds or distance)
             if is_long(distance, delivery.linger, _WHATEVER_RATE, was_long=False):
-                self.long, self.ack_time = True, distance
+                self.long, self.seconds = True, distance
 
     def passed_on(self) -> Known:
         """For the next owner of the same lanes."""
-        return self.long, self.ack_time, self._requests.copy()
+        return self.long, self.seconds, self._requests.copy()
 
     def take_over(self, known: Known) -> None:
         """Lanes had another owner, whose requests they have counted."""
-        self.long, self.ack_time, self._requests = known
+        self.long, self.seconds, self._requests = known
 
     def update(self, lane: int, found: Statistics) -> None:
         """Statistics of a lane."""
@@ -104,9 +104,9 @@ class RoundTrip:
         floors = {node: it.rtt_floor for node, it in brokers.items() if it.rtt_floor is not None}
         if not floors:
             return
-        self.ack_time = max(floors.values())
+        self.seconds = max(floors.values())
         if found is not self._judged:
             self._judged, self._floors, self._before = found, floors, self._floors
         if self._delivery.idempotent and not self._delivery.transactional:  # others wait for nothing
             sure = max(min(floor, self._before.get(node, 0.0)) for node, floor in floors.items())
-            self.long = is_long(self.ack_time if self.long else sure, self._delivery.linger, rate, self.long)
+            self.long = is_long(self.seconds if self.long else sure, self._delivery.linger, rate, self.long)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.reports.delivery_errors import Failures, purged_tps
 from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.policy.types import DIRECT_LANE
 
 
 @dataclass(eq=False)

@@ -37,7 +37,7 @@ class Dispatcher(FactGatherer):
     _flush_timer: FlushTimer
     expiry: Expiry
     reports: Reports
-    _unrung_at: float = 0.0
+    _unwoken_at: float = 0.0
 
     @property
     def empty(self) -> bool:
@@ -61,7 +61,7 @@ class Dispatcher(FactGatherer):
             self.lanes.serve()
 
     def look_everywhere(self) -> None:
-        """Queue what any lane has, an error that it tells of is raised."""
+        """Queue the reports of all lanes. Raises an error that a lane tells of."""
         for lane in self.lanes:
             lane.client.serve()
 
@@ -70,8 +70,9 @@ class Dispatcher(FactGatherer):
         self.schedule.alarm.begin()
         self.schedule.alarm.end(self._round(now))
 
-    def renews(self, error: KafkaError) -> bool:
-        """Whether another native producer follows that of the direct lane, which met this fatal error. Any thread."""
+    def begin_renewal(self, error: KafkaError) -> bool:
+        """Have another native producer follow that of the direct lane, which met this fatal error; whether one will.
+        Any thread."""
         direct = self._holds.direct
         if direct is None or not self._delivery.renews or self.lanes.renewing.end is not None:
             return False
@@ -79,11 +80,11 @@ class Dispatcher(FactGatherer):
             direct.fail(error)
         return True
 
-    def find_unrung(self, now: float) -> None:
+    def find_unwoken(self, now: float) -> None:
         """Look now and then for records whose produce() was left by an exception before it rang."""
-        if now >= self._unrung_at:
-            self._unrung_at = now + LONGEST_SLEEP
-            for buffer in self.record_buffer.unrung():
+        if now >= self._unwoken_at:
+            self._unwoken_at = now + LONGEST_SLEEP
+            for buffer in self.record_buffer.unwoken():
                 self.schedule.expect_deadline(buffer.oldest)
                 self.schedule.alarm.hurry()
 
@@ -95,7 +96,7 @@ class Dispatcher(FactGatherer):
         self.schedule.deadline.hurry()
         self.schedule.alarm.hurry()
 
-    def release(self, lane: BatchLane) -> bool:
+    def retire(self, lane: BatchLane) -> bool:
         """Take a lane out that nothing is under way on; what waits for it may take any other. False when it is busy.
 
         One that failed for good has had its answers: only what a lost connection left in the network may come later.
@@ -124,7 +125,7 @@ class Dispatcher(FactGatherer):
 
     def _hand_over(self, buffer: PartitionBuffer, now: float) -> float:
         """Hand over what may go of one partition; when to look again."""
-        while buffer.waiting and (found := self.facts(buffer, now)) is not None:
+        while buffer.waiting and (found := self.gather(buffer, now)) is not None:
             facts, lane = found
             verdict, direct = decide(facts, now), self._holds.direct
             if isinstance(verdict, Hold):
@@ -142,7 +143,7 @@ class Dispatcher(FactGatherer):
                 return due
             if lane is None:  # for mypy: LANES_BUSY holds then
                 return now + LOOK_AGAIN
-            if lane.permitted:
+            if lane.ask_permit():
                 self._give_batch(buffer, lane, facts.node, now)
         return NEVER
 
@@ -182,7 +183,7 @@ class Dispatcher(FactGatherer):
                 lane.first_records.give_back(buffer.tp)
                 return None, now + LOOK_AGAIN
             except KafkaException as error:
-                if error.args[0].code() == KafkaError._FATAL and self.renews(error.args[0]):
+                if error.args[0].code() == KafkaError._FATAL and self.begin_renewal(error.args[0]):
                     lane.give_back(buffer.tp, record[SIZE] - OVERHEAD)
                     return None, now + LOOK_AGAIN
                 self.expiry.refused(buffer, record, error.args[0], bound=False)

@@ -306,7 +306,7 @@ class Expiry:
 
     def _lead(self, timeout: float) -> float:
         """For how long the lane gets nothing before it is purged."""
-        return min(timeout / 4, max(0.25, 3 * self._holds.round_trip.ack_time))
+        return min(timeout / 4, max(0.25, 3 * self._holds.round_trip.seconds))
 
     def _within(self, limit: float) -> str:
         horizon = self.expirations.current

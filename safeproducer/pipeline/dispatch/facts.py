@@ -39,7 +39,7 @@ class FactGatherer:
     _choice: LaneChoice
     quota_retry: QuotaRetry
 
-    def facts(self, buffer: PartitionBuffer, now: float) -> tuple[PartitionFacts, BatchLane | None] | None:
+    def gather(self, buffer: PartitionBuffer, now: float) -> tuple[PartitionFacts, BatchLane | None] | None:
         """Of a partition with records that wait, and the batch lane that would take the next batch.
 
         None when they have got their partitions instead.
@@ -75,7 +75,7 @@ class FactGatherer:
         if way == CHANGE and self.record_buffer.has_left_direct(buffer, now):
             if direct.failure is None or (len(native) and now > direct.failure.at + _EMPTIES_WITHIN):
                 self.lanes.prepare(direct.failure)
-            facts = facts._replace(direct=facts.direct._replace(has_left=True, lanes=bool(self.lanes.living)))
+            facts = facts._replace(direct=facts.direct._replace(emptied=True, batch_lane=bool(self.lanes.living)))
         elif way == DIRECT and direct.gaps:
             closed = not direct.gaps.lets_in(buffer.tp, not len(native), now)
             facts = facts._replace(direct=facts.direct._replace(closed_by_gap=closed))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer, Times
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
-from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.record import ACCEPTED_AT
@@ -12,11 +11,11 @@ from safeproducer.policy import decision
 from safeproducer.policy.decision import DirectFacts, Hold, PartitionFacts
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import LATE, LATE_TIMES
-from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.policy.types import DIRECT_LANE, NEVER, TopicPartition
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.runtime import clock
 
-_NEVER_HELD = PartitionFacts(stays=False)
+_NEVER_HELD = PartitionFacts(must_batch=False)
 
 
 class Holds:
@@ -80,13 +79,13 @@ class Holds:
         tp, direct = buffer.tp, self.direct
         leader = self.cluster.leader_state(tp, now)
         if direct is None:
-            return PartitionFacts(*leader, only_batches=True)
+            return PartitionFacts(*leader, only_batch_lanes=True)
         of_direct = DirectFacts(
             stalled=tp in direct.stalled,
             id_rejected=direct.rejected,
             keeps=direct.keeps(tp),
             pinned=buffer.pinned,
-            far=self.prefers_batches and not self.waited_for_id(buffer),
+            prefers_batches=self.prefers_batches and not self.waited_for_id(buffer),
             draining=direct.draining,
             gaps=bool(direct.gaps),
             closed_by_gap=direct.gaps.closed_to(tp, now),
@@ -96,7 +95,7 @@ class Holds:
             failed=direct.failure is not None,
             renews_at=None if direct.failure is None else direct.failure.due,
         )
-        return PartitionFacts(*leader, stays=False, direct=of_direct)
+        return PartitionFacts(*leader, must_batch=False, direct=of_direct)
 
     def direct_hold(self, buffer: PartitionBuffer, now: float) -> Hold | None:
         """Why this partition is held back; None when its records may go directly."""

@@ -125,7 +125,7 @@ class LaneChoice:
             len(buffer.unresolved),
             waiting,
             now - buffer.oldest,
-            buffer.ack.seconds or self._holds.round_trip.ack_time,
+            buffer.ack.seconds or self._holds.round_trip.seconds,
             delivery.linger,
             delivery.batch_records,
         )

@@ -117,7 +117,7 @@ class RecordBuffer:
         if buffer.waiting:  # accepted meanwhile
             self.busy[buffer.tp] = buffer
 
-    def unrung(self) -> list[PartitionBuffer]:
+    def unwoken(self) -> list[PartitionBuffer]:
         """Those with records whose produce() was left by an exception before it rang; busy from now on."""
         found = [buffer for buffer in self.all if buffer.records and buffer.tp not in self.busy]
         self.busy.update((buffer.tp, buffer) for buffer in found)

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from safeproducer.kafka.statistics import LibrdkafkaClock, Statistics, read
-from safeproducer.pipeline.cluster.outdated_metadata import DIRECT_LANE
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.reports.counters import BatchCount, DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.policy.client_reports import TopicMetadata
 from safeproducer.policy.pacing import LATE
-from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.policy.types import DIRECT_LANE, NEVER, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
@@ -137,7 +136,7 @@ class ClientUpdates:
         What is held, times out or is to be proven waits for them.
         """
         timeout, failed = self.delivery.timeout or NEVER, self.failures.not_written + self.failures.unknown
-        if failed or not (self.delivery.owns_timeout and self.holds.round_trip.ack_time) or self.holds.any(now):
+        if failed or not (self.delivery.owns_timeout and self.holds.round_trip.seconds) or self.holds.any(now):
             return 0.0
         return min(_READS * self._last_read[1], _LONGEST_REST, timeout * _REST_SHARE)
 
@@ -181,7 +180,7 @@ class ClientUpdates:
         self._apply(found, DIRECT_LANE)
         if self.delivery.owns_timeout:
             direct.look_at_epochs(found, self.failures.fenced)
-        for tp in direct.update(found, self.holds.round_trip.ack_time):
+        for tp in direct.update(found, self.holds.round_trip.seconds):
             self.holds.cluster.outdated.answered_late(tp, DIRECT_LANE, found.at - LATE, found.at)
         self.changed = True
 

@@ -35,8 +35,7 @@ _ID = re.compile(r"Acquired PID\{Id:(\d+)")
 
 class LaneLog:
     """Stands where a logging.Logger would. The first lane tells of the same brokers, so nothing is passed on but what
-    the application asked for by a logger of its own. `tells`: it is of the first batch lane, which has statistics.
-    """
+    the application asked for by a logger of its own. `tells`: it is of the first batch lane, which has statistics."""
 
     def __init__(self, tells: bool = False) -> None:
         self.acquired = False
@@ -102,8 +101,7 @@ class BatchLane:
             return False
         return self.log is None or self.log.acquired
 
-    @property
-    def permitted(self) -> bool:
+    def ask_permit(self) -> bool:
         """Whether it may send: its first batch asks for its permit (KIP-936)."""
         return self.permit.may_send(None if self.log is None else self.log.producer_id)
 

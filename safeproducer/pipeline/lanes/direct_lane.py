@@ -285,7 +285,7 @@ class DirectLane:
         if epochs.used_up(found.producer_epoch) or epochs.only_fenced(requests, acknowledged, fenced):
             self.fail(USED_UP)
 
-    def update(self, found: Statistics, ack_time: float) -> frozenset[TopicPartition]:
+    def update(self, found: Statistics, round_trip: float) -> frozenset[TopicPartition]:
         """Statistics of it; the partitions that had stalled and have not now."""
         self.gaps.in_epoch(found.producer_epoch)
         if found.messages:
@@ -300,7 +300,7 @@ class DirectLane:
         for tp, entry in found.partitions.items():
             self._acknowledged(tp, entry.acknowledged)
         age = NEVER if timeout is None else max(LATE, timeout * _STALLED_SHARE)
-        self.stalled = self.backlogs.stalled(found.at, max(LATE, LATE_TIMES * ack_time), age)
+        self.stalled = self.backlogs.stalled(found.at, max(LATE, LATE_TIMES * round_trip), age)
         return before - self.stalled
 
     def _over(self, tp: TopicPartition, entry: PartitionStatistics) -> bool:

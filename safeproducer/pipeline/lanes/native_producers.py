@@ -56,8 +56,7 @@ class Relay:
 
     def leave(self, nobody: Owner) -> None:
         """Its owner has left it, and none of its records is under way any more: all is counted in the statistics that
-        librdkafka makes from now on. It has told those from before, as they come in the order of reports.
-        """
+        librdkafka makes from now on. It has told those from before, as they come in the order of reports."""
         self.belong_to(nobody)
         if self._keeps:
             self.heard = ""

@@ -9,7 +9,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from safeproducer.errors import NOT_ACCEPTED, RENEWED
-from safeproducer.hooks import BulkCall, BulkReport, Gaps, Hooks
+from safeproducer.hooks import BulkCall, BulkReport, Hooks, Sample
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.pipeline.record import DeliveryCallback
 from safeproducer.pipeline.reports.counters import Explained
@@ -102,7 +102,7 @@ class ObservedSend:
         report_queue: ReportQueue,
         offset_proves: bool,
         only_errors: bool,
-        gaps: Gaps | None = None,
+        gaps: Sample | None = None,
     ) -> None:
         self._way = way
         self.gaps = gaps

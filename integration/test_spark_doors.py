@@ -239,9 +239,13 @@ def test_a_repeated_task_writes_each_row_again_at_most(story: Story, case: str, 
     assert set(values) == {f"{row}{'-' * 100}" for row in range(2 * TASK_ROWS)}
     beyond = values.total() - 2 * TASK_ROWS
     assert report["repeated_tasks"] >= 1
-    assert 0 < beyond <= report["maybe_twice"]
+    most = report["maybe_twice"]
+    if most is None:  # a worker was killed before it began
+        assert case == "worker_killed"
+        most = 2 * TASK_ROWS
+    assert 0 < beyond <= most
     assert report["delivered"] == report["rows"] == 2 * TASK_ROWS
-    assert report["maybe_twice"] <= report["repeated_tasks"] * TASK_ROWS * 3
+    assert most <= report["repeated_tasks"] * TASK_ROWS * 3
 
 
 def test_a_key_keeps_its_order_within_an_attempt(story: Story) -> None:

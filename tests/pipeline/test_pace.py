@@ -38,6 +38,20 @@ def test_a_batch_that_is_full_by_its_bytes_holds_nearly_as_many() -> None:
         rig.close()
 
 
+def test_a_batch_that_is_full_by_its_count_does_not_wait_for_linger() -> None:
+    """Its last record wakes the sender."""
+    with rigged({**CONFIG, "batch.num.messages": 10, "linger.ms": 500}) as rig:
+        assert rig.produce("a", 0)
+        rig.flush(5)
+        began = rig.time.now
+        for _ in range(10):
+            assert rig.produce("a", 0)
+        while rig.open_records:
+            rig.poll(0.001)
+        assert rig.time.now - began < 0.1
+        rig.close()
+
+
 def test_a_missed_kick_costs_no_round_trip() -> None:
     """A busy broker thread misses one now and then."""
     with rigged(CONFIG, round_trips={1: ROUND_TRIP}, partitions={"a": 1}) as rig:

@@ -96,9 +96,10 @@ def test_the_smallest_leader_counts() -> None:
 
 
 def test_a_broker_that_does_not_tell_has_the_default() -> None:
-    """It is named; a broker that tells a shorter time counts beside it."""
+    """It is named; a broker that tells no longer time counts beside it."""
     found = expiry.horizon(answers(2 * DAY, None))
     assert (found.seconds, found.source, found.unreadable) == (DAY, Source.ASSUMED, {2: "CLUSTER_AUTHORIZATION_FAILED"})
+    assert expiry.horizon(answers(DAY, None)).source is Source.BROKER
     found = expiry.horizon(answers(20, None))
     assert (found.seconds, found.source) == (20, Source.BROKER)
     assert found.unreadable

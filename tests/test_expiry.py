@@ -377,12 +377,12 @@ def test_short_lived_producers_that_are_reused_are_told_once(
     """The age that counts is that of the native producer, and the answer goes over."""
     monkeypatch.setattr(id_expirations, "NOT_BEFORE", 1.0)
     knew: list[bool] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 40
     while knew.count(True) < 5 and time.monotonic() < deadline:
         with made(SafeProducer, forgetful, **{"safeproducer.producer.ids.policy": "reuse"}) as producer:
             producer.produce("t", b"x")
             assert producer.flush(10) == 0
-            rest(producer, 0.1)
+            rest(producer, 0.1 + len(knew) / 100)  # on a busy machine an answer takes longer than one lives
             knew.append(engine_of(producer).questions.expirations.current is not None)
     assert knew.count(True) == 5
     assert not knew[0]

@@ -197,7 +197,7 @@ RULES: tuple[Rule, ...] = (
     Rule(Why.PROBING, IN_PLACE | BATCH, "probing", lambda f, _: f.batch.in_flight > 0, again=None),
     Rule(Why.MAX_IN_FLIGHT, LEAVING, "batch.in_flight", lambda f, _: f.batch.in_flight >= f.batch.cap, again=None),
     Rule(Why.WINDOW, LEAVING, "batch.outstanding", lambda f, _: f.batch.outstanding >= f.batch.budget, again=None),
-    Rule(Why.IN_FLIGHT, BATCH, "batch.on_lane", lambda f, now: (_behind(f) or NEVER) > now, _behind, None),
+    Rule(Why.IN_FLIGHT, BATCH, "batch.on_lane", lambda f, now: (by := _behind(f)) is None or by > now, _behind, None),
     Rule(Why.LINGER, LEAVING, "batch.due", lambda f, now: f.batch.due > now, lambda f: f.batch.due, None),
     Rule(Why.EXPIRY, BATCH, "lane.draining"),
     Rule(Why.OUTDATED_METADATA, BATCH, "lane.outdated"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from safeproducer.policy.decision import (
@@ -138,6 +138,7 @@ def test_a_batch_that_goes_breaks_no_rule(
 
 
 @given(batches, st.just(0.0) | st.floats(0.001, 100), st.booleans(), times)
+@example(BEHIND._replace(leaves_by=0.0), 0.0, False, 0.0)
 def test_a_held_partition_is_looked_at_again_later(batch: BatchFacts, left: float, probing: bool, now: float) -> None:
     """A time that is past would be asked for again at once, for ever."""
     throttled = now + left if left else None

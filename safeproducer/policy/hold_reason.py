@@ -68,10 +68,7 @@ class HoldReason(StrEnum):
         "With safeproducer.mode=auto only what has to wait is held back.",
     )
     FIRST_ACKNOWLEDGEMENT = ("first_acknowledgement", "waits for the first acknowledgement of a broker")
-    LONG_ROUND_TRIP = (
-        "long_round_trip",
-        "is held back because the round trip is longer than twice linger.ms",
-    )
+    LONG_ROUND_TRIP = ("long_round_trip", "is held back because the round trip is longer than twice linger.ms")
     PREPARING_LANE = (
         "preparing_lane",
         "waits for the acknowledgement of what went before it, while lanes for so long a round trip are being made",

@@ -253,9 +253,10 @@ class Attempt:
         except TaskEndedError as ended:
             if ended.code != UNREACHABLE:
                 raise
-            if self._worker.login_refused is not None:
+            answered = bool(self._worker.throttled)  # throttled brokers answer late
+            if not answered and self._worker.login_refused is not None:
                 raise topic_limits.login_refused(self._worker.login_refused[2]) from None
-            patience.asked(answered=bool(self._worker.throttled))  # throttled brokers answer late
+            patience.asked(answered)
         else:
             patience.asked(answered=True)
             self._worker.all_down = False

@@ -48,12 +48,13 @@ def test_example_succeeds_without_a_cluster(name: str) -> None:
 
 
 def test_only_safeproducer_doubles_no_record() -> None:
-    """The cells of the front page that a busy machine cannot change."""
+    """The cells of the front page that a busy machine cannot change; aiokafka's batches are smaller there."""
     shown = run(COMPARES, "lost-answer", "deadline").stdout
     cells = [re.findall(r"\d+", line)[::2] for line in shown.splitlines()[2:]]
     page = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
     told = [re.search(rf"^\| `{name}`[^|]*\|(.*)\|$", page, re.MULTILINE) for name in ("lost-answer", "deadline")]
-    assert cells == [row[1].replace(" ", "").split("|") for row in told if row]
+    page_cells = [row[1].replace(" ", "").split("|") for row in told if row]
+    assert [(*row[:2], *row[3:]) for row in cells] == [(*row[:2], *row[3:]) for row in page_cells]
     assert [row[-1] for row in cells] == ["0", "0"]
 
 

@@ -19,7 +19,7 @@ from safeproducer import ConfigurationError, DeliveryError, SafeProducer
 from safeproducer.pipeline.cluster import id_expirations
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.policy.outcome import Outcome
-from safeproducer.policy.pacing import AckTime, FirstRecords
+from safeproducer.policy.pacing import AckTime, SlowStart
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 from tests.served import rest, serve
@@ -195,7 +195,7 @@ def ends(cluster: FakeCluster) -> list[list[bytes | None]]:
 
 
 @pytest.mark.parametrize("config", REST_CONFIGS.values(), ids=REST_CONFIGS)
-def test_after_a_rest_the_first_record_is_alone(remembering: FakeCluster, config: dict[str, Any]) -> None:
+def test_after_a_rest_the_first_batch_is_alone(remembering: FakeCluster, config: dict[str, Any]) -> None:
     """Else a later one would be the leader's new beginning, and the rejected one would be missing."""
     reports = reject_the_first_after_a_rest(remembering, **config)
     assert ends(remembering) == [[b"a", b"b", b"c", b"d"]] * 2
@@ -204,7 +204,7 @@ def test_after_a_rest_the_first_record_is_alone(remembering: FakeCluster, config
 
 @pytest.mark.parametrize(
     ("owner", "rule", "broken", "mode"),
-    [(FirstRecords, "takes", True, "direct"), (AckTime, "rested", False, "held")],
+    [(SlowStart, "closes", False, "direct"), (AckTime, "rested", False, "held")],
 )
 def test_otherwise_it_is_missing(remembering: FakeCluster, owner: type, rule: str, broken: bool, mode: str) -> None:
     """Planted bugs: the test above can fail. It is not told as delivered."""

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError
 from safeproducer import DeliveryError, Hook, Record, SafeProducer
 from safeproducer.testing import FakeCluster
 
-UNKNOWN_TOPIC_OR_PART = 3
+UNKNOWN_TOPIC_OR_PART, NOT_LEADER_OR_FOLLOWER = 3, 6
 LATE = 0.4
 """Seconds until an answer arrives: time enough for the next record to be sent."""
 
@@ -25,8 +25,7 @@ Send = Callable[[Any, bytes, Callable[..., Any]], object]
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
     with FakeCluster(brokers=1) as made:
-        made.create_topic("t")
-        made.delay(LATE, api="Produce")
+        made.create_topic("t", partitions=2)
         yield made
 
 
@@ -46,13 +45,16 @@ def write_two(cluster: FakeCluster, producer: Any, send: Send) -> dict[bytes, An
         told[message.value()] = error
         assert message.error() is error
 
+    producer.produce("t", b"zero", partition=1)
+    assert producer.flush(10) == 0, "slow start is over"
+    cluster.delay(LATE, api="Produce")
     cluster.fail_next("Produce", UNKNOWN_TOPIC_OR_PART, topic="t", partition=0)
-    for number, value in enumerate((b"one", b"two"), 1):
+    for number, value in enumerate((b"one", b"two"), 2):
         send(producer, value, report)
         while len(cluster.journal("Produce")) < number:
             producer.poll(0.01)
     assert producer.flush(10) == 0
-    assert [record.value for record in cluster.log("t")] == [b"two"], "only then it shows what it is about"
+    assert [record.value for record in cluster.log("t", partition=0)] == [b"two"], "only then it shows what it is about"
     return told
 
 
@@ -62,7 +64,7 @@ def by_batch(producer: Any, value: bytes, report: Callable[..., Any]) -> None:
 
 SENDS: dict[str, Send] = {
     "partition": lambda producer, value, report: producer.produce("t", value, partition=0, on_delivery=report),
-    "no partition": lambda producer, value, report: producer.produce("t", value, on_delivery=report),
+    "no partition": lambda producer, value, report: producer.produce("t", value, b"d", on_delivery=report),
     "batch": by_batch,
 }
 
@@ -78,16 +80,30 @@ def test_a_record_that_no_broker_acknowledged_is_unknown(cluster: FakeCluster, s
     assert isinstance(error, DeliveryError)
     assert (error.outcome, error.code(), error.partition) == ("unknown", KafkaError._INCONSISTENT, 0)
     assert told[b"two"] is None
-    assert hook.errors == ([error, None] if hooked else [])
+    assert hook.errors == ([None, error, None] if hooked else [])
     snapshot = producer.snapshot()
-    assert (snapshot.delivered, snapshot.failed, snapshot.unknown) == (1, 1, 1)
+    assert (snapshot.delivered, snapshot.failed, snapshot.unknown) == (2, 1, 1)
     producer.close()
+
+
+def test_the_first_batch_of_a_partition_is_alone(cluster: FakeCluster) -> None:
+    """The leader of a topic that was just made may reject it for now, and would take the next one."""
+    cluster.delay(LATE, api="Produce")
+    for number in (0, 1):
+        cluster.fail_next("Produce", NOT_LEADER_OR_FOLLOWER, topic="t", partition=number)
+    errors: list[Any] = []
+    with SafeProducer({"bootstrap.servers": cluster.bootstrap}) as producer:
+        for number in range(20):
+            producer.produce("t", b"v", partition=number % 2, on_delivery=lambda error, message: errors.append(error))
+            while number > 3 and len(cluster.journal("Produce")) < 2:
+                producer.poll(0.01)
+        assert producer.flush(10) == 0
+    assert errors == [None] * 20
 
 
 @pytest.mark.parametrize("acks", ["0", "1"])
 def test_without_idempotence_a_report_is_taken_as_it_is(cluster: FakeCluster, acks: str) -> None:
     """With acks=0 there never is an offset."""
-    cluster.delay(0, api="Produce")
     errors: list[Any] = []
     with SafeProducer({"bootstrap.servers": cluster.bootstrap, "acks": acks}) as producer:
         for partition in (0, -1):

@@ -41,8 +41,8 @@ class Turns:
 
     It acts on what the client told: which way records go, whether they go at all, and how many lanes there are. It also
     says when the sender of an idle producer may sleep longer: its turns were half of what an idle producer cost. After
-    a rest the first record of each partition goes alone (FirstRecords). How long a leader remembers is not known well
-    enough to wait for that: its clock differs, timestamps may be old, and nobody was asked in the first minute.
+    a rest there is another slow start. How long a leader remembers is not known well enough to wait for that: its clock
+    differs, timestamps may be old, and nobody was asked in the first minute.
     """
 
     _route: Route
@@ -214,7 +214,7 @@ class Turns:
     def _rest(self, now: float, due: float) -> float:
         """A whole turn found the next thing to do at `due`, beside looks at the lanes; until when to sleep."""
         direct = self._updates.holds.direct
-        waits = direct is not None and direct.first_records.waits
+        waits = direct is not None and direct.slow_start.waits
         if due < NEVER or not ((self._route.goes_direct or waits) and self._is_quiet):
             self._longest, self._until = LONGEST_SLEEP, 0.0
             return min(due, self._dispatcher.lanes.next_look(now), now + LONGEST_SLEEP)
@@ -235,7 +235,7 @@ class Turns:
         holds = self._updates.holds
         direct = holds.direct
         waits = direct is not None and direct.backlogs.earliest() is not None
-        starts = holds.starting and not (direct is not None and direct.first_records.waits)
+        starts = holds.starting and not (direct is not None and direct.slow_start.waits)
         return not (waits or starts) and self._dispatcher.lanes.idle
 
     def _rests_on(self, now: float) -> float | None:

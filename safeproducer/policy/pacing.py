@@ -2,45 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from safeproducer.policy.types import NEVER, TopicPartition
 
-from safeproducer.policy.types import TopicPartition
-
-_FIRST_PART = 0.1
 LONGEST_PACE = 10.0
 """Seconds after which a lane that is still not ready is not waited for any more."""
-_LONGEST_ALONE = 10.0
-"""Seconds from the first record after a rest; a partition that gets one later is not waited for."""
 
 
 class SlowStart:
     """While `open`, about one batch may go to find out how brokers are. Any thread takes, one looks for the answer.
 
-    It may announce a throttle time, and what was sent behind that batch would wait unread until it times out. Its first
-    part says which partitions it is made of, so that no batch of another one is cut in two by the end of it.
+    It may announce a throttle time, and what was sent behind that batch would wait unread until it times out.
+
+    A partition's records go for a `linger` after its first one: that is one batch. A leader that does not know the
+    producer, or has forgotten it in a `rest` (KIP-854), takes any batch. If it rejects the first for now, and takes the
+    next, the first is missing.
     """
 
-    def __init__(self, records: int, size: int, wanted: bool, resolved: int = 0) -> None:
+    def __init__(self, records: int, size: int, linger: float, wanted: bool, resolved: int, rest: bool = False) -> None:
         self.open = wanted
+        self._rest = rest
+        self._linger = linger
+        self._until: dict[TopicPartition, float] = {}
         self._resolved = resolved
         """Records that were resolved before."""
-        self._others = (1 - _FIRST_PART) * records, (1 - _FIRST_PART) * size
-        """Partitions that are not among the first may begin while more than that is left."""
         self._records, self._bytes = records, size
         self._sent = 0
-        self._needed: int | None = None
-        self._partitions: set[TopicPartition] = set()
 
-    def takes(self, tp: TopicPartition, size: int) -> bool:
-        """Whether a record more may go."""
-        if self.closes(tp):
+    @property
+    def waits(self) -> bool:
+        """Whether nothing has come since the rest."""
+        return self.open and self._rest and not self._sent
+
+    def takes(self, tp: TopicPartition, size: int, resolved: int, now: float) -> bool:
+        """Whether a record more may go, as so many are `resolved`."""
+        if self.closes(tp, resolved, now):
             return False
         first = not self._sent  # goes whatever its size: nothing else would end the wait
-        self._partitions.add(tp)
-        self._sent += 1
+        if resolved - self._resolved >= self._sent:
+            self._until.clear()
+        self._until.setdefault(tp, now + self._linger)
         self._records -= 1
         self._bytes -= size
-        return first or not self.closes(tp)
+        if self.open and self._full and not first:
+            return False
+        self._sent += 1
+        return True
 
     def give_back(self, size: int) -> None:
         """A record was not sent after all, so no answer to it will end the wait."""
@@ -48,13 +54,17 @@ class SlowStart:
         self._records += 1
         self._bytes += size
 
-    def closes(self, tp: TopicPartition) -> bool:
+    def closes(self, tp: TopicPartition, resolved: int, now: float) -> bool:
         """Whether records of this partition wait for the answer."""
-        records, size = (0, 0) if tp in self._partitions else self._others
-        return self.open and self._sent > 0 and (self._records < records or self._bytes < size)
+        late = now >= self._until.get(tp, NEVER) and resolved - self._resolved < self._sent
+        return self.open and self._sent > 0 and (late or self._full)
+
+    @property
+    def _full(self) -> bool:
+        return self._records < 0 or self._bytes < 0
 
     def answered(self, resolved: int, in_lane: int, measuring: bool, silent: bool = False) -> bool:
-        """Whether what was sent by the time of the first report has been answered: so many records are `resolved`.
+        """Whether all that was sent has been answered: so many records are `resolved`.
 
         The first answer alone says little: that of a small batch comes before a large one's, and without its throttle.
         It goes on while round trips are measured, or all that comes would go directly just before they prove long.
@@ -63,9 +73,7 @@ class SlowStart:
         resolved -= self._resolved
         if silent:
             self.open = False
-        if self._needed is None and resolved:
-            self._needed = self._sent
-        if not measuring and self._needed is not None and (resolved >= self._needed or not in_lane):
+        if resolved and not measuring and (resolved >= self._sent or not in_lane):
             self.open = False
         return not self.open
 
@@ -110,51 +118,6 @@ class PacedStart:
             before = before and self._room == {}
             self._room, self._opened_at = {}, now
         return self.open is not before
-
-
-class FirstRecords:
-    """After a rest one record of each partition goes, and the next ones wait for its answer. Any thread takes.
-
-    The leader may have forgotten the producer ID (KIP-854): whatever it takes first is the new beginning. A batch that
-    it rejects for now can never follow a later one that it takes. One record is certainly one batch.
-    """
-
-    def __init__(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        self._unanswered = set(partitions)
-        self.open = bool(self._unanswered)
-        self._until: float | None = None
-        self._sent: dict[TopicPartition, list[float]] = {}
-        """How many reports of the partition there were when its record went, and when that was."""
-
-    @property
-    def waits(self) -> bool:
-        """Whether it is open, and nothing has come since the rest."""
-        return self.open and not self._sent
-
-    def takes(self, tp: TopicPartition, reports: int, now: float) -> bool:
-        """Whether a record more may go: the first one, or the partition had another of its `reports` since."""
-        mine: list[float] = [reports, now]
-        first = self._sent.setdefault(tp, mine)  # one step: of two threads one is the first
-        return first is mine or reports > first[0]
-
-    def give_back(self, tp: TopicPartition) -> None:
-        """A record was not sent after all."""
-        self._sent.pop(tp, None)
-
-    def look(
-        self, reports: Callable[[TopicPartition], int], gone: Callable[[TopicPartition, float], bool], now: float
-    ) -> bool:
-        """Whether it is over: each partition of before the rest has its answer, or the first went some time ago.
-
-        `gone(tp, since)`: the lane has nothing of it any more, though the application has fetched no report.
-        """
-        for tp, first in self._sent.copy().items():
-            if reports(tp) > first[0] or gone(tp, first[1]):
-                first[0] = -1
-                self._unanswered.discard(tp)
-            self._until = self._until or first[1] + _LONGEST_ALONE
-        self.open = bool(self._unanswered) and (self._until is None or now < self._until)
-        return not self.open
 
 
 LONG_ROUND_TRIP = 0.04

@@ -1,4 +1,4 @@
-"""How much may go before brokers have answered: a batch, of few partitions; then a batch of each at a time."""
+"""How much may go before brokers have answered: about a batch; then a batch of each at a time."""
 
 from __future__ import annotations
 
@@ -11,78 +11,84 @@ LINGER = 0.005
 
 
 def test_about_a_batch_goes_and_no_more() -> None:
-    start = SlowStart(100, 10_000, wanted=True)
-    assert [start.takes(A, 1) for _ in range(102)] == [True] * 100 + [False] * 2
-    assert start.closes(A)
-
-
-def test_the_first_part_of_it_fixes_its_partitions() -> None:
-    """Or the end of it would cut a batch of another one in two."""
-    start = SlowStart(100, 10_000, wanted=True)
-    assert all(start.takes(A, 1) for _ in range(10))
-    assert start.takes(B, 1)
-    assert start.takes(B, 1)
-    assert not start.takes(("c", 0), 1)
-    assert start.takes(A, 1)
+    start = SlowStart(100, 10_000, LINGER, True, 0)
+    assert [start.takes(A, 1, 0, 0.0) for _ in range(102)] == [True] * 100 + [False] * 2
+    assert start.closes(A, 0, 0.0)
 
 
 def test_the_first_record_goes_whatever_its_size() -> None:
     """Nothing else would end the wait."""
-    start = SlowStart(100, 10, wanted=True)
-    assert start.takes(A, 1_000)
-    assert not start.takes(A, 1)
+    start = SlowStart(100, 10, LINGER, True, 0)
+    assert start.takes(A, 1_000, 0, 0.0)
+    assert not start.takes(A, 1, 0, 0.0)
+
+
+def test_it_takes_what_comes_within_a_linger_of_the_first_record() -> None:
+    """The next batch of a partition would be taken by a leader that has rejected its first one for now."""
+    start = SlowStart(100, 10_000, LINGER, True, 0)
+    assert not start.closes(A, 0, 5.0)
+    assert start.takes(A, 1, 0, 5.0)
+    assert start.takes(A, 1, 0, 5.0 + LINGER / 2)
+    assert not start.closes(A, 0, 5.0 + LINGER / 2)
+    assert start.closes(A, 0, 5.0 + LINGER)
+    assert not start.takes(A, 1, 0, 5.0 + LINGER)
+    assert start.takes(B, 1, 0, 5.0 + LINGER)
+    assert not start.takes(A, 1, 2, 6.0)
+    assert start.takes(A, 1, 3, 6.0)
+    assert start.takes(A, 1, 3, 6.0 + LINGER / 2)
+    assert not start.takes(A, 1, 4, 6.0 + LINGER)
 
 
 def test_a_record_that_was_not_sent_leaves_its_room() -> None:
-    start = SlowStart(1, 100, wanted=True)
-    assert start.takes(A, 1)
+    start = SlowStart(1, 100, LINGER, True, 0)
+    assert start.takes(A, 1, 0, 0.0)
     start.give_back(1)
-    assert start.takes(B, 1)
+    assert start.takes(A, 1, 0, 0.0)
 
 
-def test_slow_start_ends_when_all_that_went_by_the_first_report_is_answered() -> None:
+def test_slow_start_ends_when_all_that_went_is_answered() -> None:
     """A small batch is answered before a large one, and without its throttle time."""
-    start = SlowStart(100, 100, wanted=True)
+    start = SlowStart(100, 100, LINGER, True, 0)
     for _ in range(3):
-        start.takes(A, 1)
+        start.takes(A, 1, 0, 0.0)
     assert not start.answered(0, 3, measuring=False)
     assert not start.answered(1, 2, measuring=False)
     assert not start.answered(3, 0, measuring=True)
     assert start.answered(3, 0, measuring=False)
-    assert not start.closes(B)
-    assert all(start.takes(B, 1) for _ in range(200))
+    assert not start.closes(A, 0, 0.0)
+    assert all(start.takes(A, 1, 0, 0.0) for _ in range(200))
 
 
 def test_slow_start_ends_when_the_broker_that_owes_an_answer_is_silent() -> None:
     """Or one broker that is dead would keep back what is for all others."""
-    start = SlowStart(100, 100, wanted=True)
-    assert all(start.takes(A, 1) for _ in range(100))
+    start = SlowStart(100, 100, LINGER, True, 0)
+    assert all(start.takes(A, 1, 0, 0.0) for _ in range(100))
     assert not start.answered(0, 100, measuring=True)
     assert start.answered(0, 100, measuring=True, silent=True)
-    assert start.takes(B, 1)
+    assert start.takes(A, 1, 0, 0.0)
 
 
 def test_slow_start_ends_when_the_lane_is_empty() -> None:
     """What was refused in between is resolved by nothing."""
-    start = SlowStart(100, 100, wanted=True)
-    start.takes(A, 1)
-    start.takes(A, 1)
+    start = SlowStart(100, 100, LINGER, True, 0)
+    start.takes(A, 1, 0, 0.0)
+    start.takes(A, 1, 0, 0.0)
     assert start.answered(1, 0, measuring=False)
 
 
 @pytest.mark.parametrize("size", [1, 0, -10])
 def test_the_first_record_goes_though_no_batch_takes_one(size: int) -> None:
     """A batch may be smaller than what a record takes in it: then nothing else would end the wait."""
-    start = SlowStart(100, size, wanted=True)
-    assert not start.closes(A)
-    assert start.takes(A, 1000)
-    assert not start.takes(A, 1)
+    start = SlowStart(100, size, LINGER, True, 0)
+    assert not start.closes(A, 0, 0.0)
+    assert start.takes(A, 1000, 0, 0.0)
+    assert not start.takes(A, 1, 0, 0.0)
 
 
 def test_a_start_that_is_not_wanted_holds_nothing() -> None:
-    start = SlowStart(1, 1, wanted=False)
-    assert all(start.takes(A, 5) for _ in range(5))
-    assert not start.closes(B)
+    start = SlowStart(1, 1, LINGER, False, 0)
+    assert all(start.takes(A, 5, 0, 0.0) for _ in range(5))
+    assert not start.closes(A, 0, 0.0)
 
 
 def test_a_batch_of_each_partition_goes_at_a_time() -> None:

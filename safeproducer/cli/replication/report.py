@@ -21,7 +21,7 @@ Rates = Mapping[tuple[int, Side], float]
 def plan(
     cluster: Cluster, wanted: Moves, rate: int | None, within: float | None, kept: Rates = MappingProxyType({})
 ) -> Document:
-    """Lists and rate of these moves, and how long they take. What a topic's list has already stays and counts.
+    """Lists and rate of these moves, and how long they take. Entries that a topic's list has already stay and count.
 
     `kept`: brokers' rates that stay as they are.
     """

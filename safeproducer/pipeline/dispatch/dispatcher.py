@@ -180,11 +180,11 @@ class Dispatcher(FactGatherer):
             try:
                 produce(topic, record[VALUE], record[KEY], partition, report, None, record[TIMESTAMP], record[HEADERS])
             except BufferError:
-                lane.first_records.give_back(buffer.tp)
+                lane.slow_start.give_back(record[SIZE] - OVERHEAD)
                 return None, now + LOOK_AGAIN
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._FATAL and self.begin_renewal(error.args[0]):
-                    lane.give_back(buffer.tp, record[SIZE] - OVERHEAD)
+                    lane.slow_start.give_back(record[SIZE] - OVERHEAD)
                     return None, now + LOOK_AGAIN
                 self.expiry.refused(buffer, record, error.args[0], bound=False)
             numbers.release(buffer.take_out(records)[REPORT])

@@ -116,7 +116,7 @@ class Intake:
                 buffer.topic, value, key, buffer.partition, report, None, timestamp, headers
             )
         except BaseException:
-            lane.give_back(buffer.tp, size)
+            lane.slow_start.give_back(size)
             raise
         return True
 

@@ -8,7 +8,6 @@ count as the new one's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from types import MappingProxyType
 
 from safeproducer.kafka.native import KafkaError
@@ -16,7 +15,7 @@ from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.lanes.renewing import USED_UP, LaneFailure
 from safeproducer.pipeline.reports.counters import BatchCount, DeliveryCounters
 from safeproducer.policy.backlog import Backlogs
-from safeproducer.policy.pacing import LATE, LATE_TIMES, FirstRecords, PacedStart, SlowStart
+from safeproducer.policy.pacing import LATE, LATE_TIMES, PacedStart, SlowStart
 from safeproducer.policy.renewals import Epochs
 from safeproducer.policy.sequence_gaps import SequenceGaps
 from safeproducer.policy.types import NEVER, TopicPartition
@@ -64,7 +63,7 @@ class UnsentRecords:
         self._batches_in_purge = {tp: count.least - before.get(tp, _NONE).most for tp, count in batches.items()}
 
     def counts(self, found: Statistics, failed_at: float) -> dict[TopicPartition, int]:
-        """Of each partition's purged records, so many of the last ones were in no request, by later statistics.
+        """How many of each partition's last purged records were in no request, by later statistics.
 
         What ended since the lane was empty must be known for that, so none may have failed since.
         """
@@ -154,10 +153,10 @@ class DirectLane:
     """
 
     def __init__(self, delivery: Delivery, counters: DeliveryCounters, given: DirectLaneCounts | None = None) -> None:
-        most = delivery.batch_records, delivery.batch_bytes
-        self.slow_start = SlowStart(*most, delivery.mode == "auto" and delivery.holds_back, counters.resolved)
-        self.paced_start = PacedStart(*most, delivery.linger)
-        self.first_records = FirstRecords()
+        self._most = delivery.batch_records, delivery.batch_bytes, delivery.linger
+        wanted = delivery.mode == "auto" and delivery.holds_back
+        self.slow_start = SlowStart(*self._most, wanted, counters.resolved)
+        self.paced_start = PacedStart(*self._most)
         self.rejected = False
         self.draining = False
         self.stalled: frozenset[TopicPartition] = frozenset()
@@ -173,8 +172,8 @@ class DirectLane:
 
     @property
     def starting(self) -> bool:
-        """Whether records take from slow start or paced start, or may be the first ones after a rest."""
-        return self.slow_start.open or self.paced_start.open or self.first_records.open
+        """Whether records take from slow start or paced start."""
+        return self.slow_start.open or self.paced_start.open
 
     @property
     def backlogs(self) -> Backlogs:
@@ -197,22 +196,17 @@ class DirectLane:
 
     def takes(self, tp: TopicPartition, size: int) -> bool:
         """While it is `starting`: whether a record more may go."""
-        start: SlowStart | PacedStart = self.paced_start if self.paced_start.open else self.slow_start
-        if start.open and not start.takes(tp, size):
-            return False
-        first = self.first_records
-        return not first.open or first.takes(tp, self._counters.reports(tp), clock.monotonic())
+        if self.paced_start.open:
+            return self.paced_start.takes(tp, size)
+        return not self.slow_start.open or self.slow_start.takes(tp, size, self._counters.resolved, clock.monotonic())
 
-    def give_back(self, tp: TopicPartition, size: int) -> None:
-        """A record that it took was not sent after all."""
-        self.slow_start.give_back(size)
-        self.first_records.give_back(tp)
+    def starts_slowly(self, tp: TopicPartition, now: float) -> bool:
+        """Whether records of this partition wait for the first acknowledgement."""
+        return self.slow_start.closes(tp, self._counters.resolved, now)
 
     def rest(self) -> None:
         """Nothing was accepted for a while, and nothing is under way."""
-        topics = list(self._counters.topics.items())
-        tps = [(name, number) for name, topic in topics for number in list(topic.partitions)]
-        self.first_records = FirstRecords(tps)
+        self.slow_start = SlowStart(*self._most, True, self._counters.resolved, rest=True)
 
     def keeps(self, tp: TopicPartition) -> bool:
         """Whether this partition must not leave for a batch lane, as a record of it is of unknown outcome.
@@ -253,9 +247,6 @@ class DirectLane:
         """
         ended = self.slow_start.open and self.slow_start.answered(resolved, in_lane, measuring, silent)
         paced = self.paced_start.look(wants_lane, self.slow_start.open, in_lane, now)
-        if self.first_records.open:
-            gone = partial(self.has_nothing_of, in_lane=in_lane, now=now)
-            ended = self.first_records.look(self._counters.reports, gone, now) or ended
         return ended or paced
 
     def reject(self) -> None:

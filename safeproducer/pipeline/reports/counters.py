@@ -312,12 +312,6 @@ class DeliveryCounters:
             if row.batches
         }
 
-    def reports(self, tp: tuple[str, int]) -> int:
-        """Reports of one partition counted so far."""
-        topic = self.topics.get(tp[0])
-        row = None if topic is None else topic.partitions.get(tp[1])
-        return 0 if row is None else sum([each.delivered + each.failed for each in (row.named, row.placed)])
-
     def delivered(self, tp: tuple[str, int]) -> int:
         """Records of one partition, or of a topic with -1, delivered so far."""
         rows = {} if (topic := self.topics.get(tp[0])) is None else topic.partitions.copy()

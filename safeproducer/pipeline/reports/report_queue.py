@@ -176,7 +176,7 @@ class Reports:
         self._put(Bunch(run, first, deque((second,)), size))
 
     def add_event(self, run: Run, first: Any, second: Any) -> None:
-        """What is no record's report: poll() runs it, and nobody waits for it."""
+        """An event is no record's report: poll() runs it, and nobody waits for it."""
         self._put(Bunch(run, first, deque((second,)), None))
 
     def add_delivered(self, run: Run, messages: deque[Any], size: int = 0) -> None:

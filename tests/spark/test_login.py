@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from safeproducer.runtime import clock
-from safeproducer.spark import pace, topic_limits
+from safeproducer.spark import attempt, pace, topic_limits
 from safeproducer.spark.errors import Failure, KafkaWriteError
 from safeproducer.spark.options import Options
 from safeproducer.spark.task import Task, write_task
@@ -124,3 +125,35 @@ def test_a_login_that_works_again_within_three_seconds_ends_nothing(cluster: Fak
 
     totals = write_task(batches(), options(cluster, "right"), TASK)
     assert (totals.delivered, totals.producer) == (20, "reused")
+
+
+def test_one_refusal_ends_no_task_whose_broker_throttles_it_and_answers_late(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was of a former login, and nothing tells that the next one was taken."""
+    seen: list[tuple[bool, bool]] = []
+    real = attempt.Attempt._ask
+
+    def ask(task: attempt.Attempt, patience: pace.Patience) -> None:
+        seen.append((task._worker.login_refused is not None, bool(task._worker.throttled)))
+        real(task, patience)
+
+    monkeypatch.setattr(attempt.Attempt, "_ask", ask)
+    monkeypatch.setattr(pace, "ASK_AFTER", 0.3)
+    monkeypatch.setattr(attempt, "_ANSWER", 0.2)
+    cluster.set_throttle(200)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield rows(0, 10)
+        cluster.wait(lambda _: len(numbers(cluster)) == 10)
+        time.sleep(0.5)
+        cluster._state.credentials = guard = Counting("another")
+        cluster.cut()
+        cluster.wait(lambda _: bool(guard.tried))
+        cluster.delay(1.5, api="Metadata")
+        cluster.delay(1.5, api="Produce")
+        cluster._state.credentials = Counting("right")
+        yield rows(10, 10)
+
+    assert write_task(batches(), options(cluster, "right"), TASK).delivered == 20
+    assert (True, True) in seen

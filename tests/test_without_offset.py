@@ -14,6 +14,8 @@ from confluent_kafka import KafkaError
 
 from safeproducer import DeliveryError, Hook, Record, SafeProducer
 from safeproducer.testing import FakeCluster
+from tests.contract.support import poll_until
+from tests.inside import engine_of
 
 UNKNOWN_TOPIC_OR_PART, NOT_LEADER_OR_FOLLOWER = 3, 6
 LATE = 0.4
@@ -46,7 +48,7 @@ def write_two(cluster: FakeCluster, producer: Any, send: Send) -> dict[bytes, An
         assert message.error() is error
 
     producer.produce("t", b"zero", partition=1)
-    assert producer.flush(10) == 0, "slow start is over"
+    poll_until(producer, lambda: not engine_of(producer).holds.slow_start)
     cluster.delay(LATE, api="Produce")
     cluster.fail_next("Produce", UNKNOWN_TOPIC_OR_PART, topic="t", partition=0)
     for number, value in enumerate((b"one", b"two"), 2):

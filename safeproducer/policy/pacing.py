@@ -15,7 +15,7 @@ class SlowStart:
 
     A partition's records go for a `linger` after its first one: that is one batch. A leader that does not know the
     producer, or has forgotten it in a `rest` (KIP-854), takes any batch. If it rejects the first for now, and takes the
-    next, the first is missing.
+    next, the first is missing. Another partition's answer may be late: that is waited for until LATE.
     """
 
     def __init__(self, records: int, size: int, linger: float, wanted: bool, resolved: int, rest: bool = False) -> None:
@@ -56,8 +56,9 @@ class SlowStart:
 
     def closes(self, tp: TopicPartition, resolved: int, now: float) -> bool:
         """Whether records of this partition wait for the answer."""
-        late = now >= self._until.get(tp, NEVER) and resolved - self._resolved < self._sent
-        return self.open and self._sent > 0 and (late or self._full)
+        ended = self._until.get(tp, NEVER)
+        alone = ended <= now < ended + LATE and resolved - self._resolved < self._sent
+        return self.open and self._sent > 0 and (alone or self._full)
 
     @property
     def _full(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from safeproducer.policy.pacing import LONGEST_PACE, PacedStart, SlowStart
+from safeproducer.policy.pacing import LATE, LONGEST_PACE, PacedStart, SlowStart
 
 A, B = ("a", 0), ("b", 0)
 LINGER = 0.005
@@ -37,6 +37,7 @@ def test_it_takes_what_comes_within_a_linger_of_the_first_record() -> None:
     assert start.takes(A, 1, 3, 6.0)
     assert start.takes(A, 1, 3, 6.0 + LINGER / 2)
     assert not start.takes(A, 1, 4, 6.0 + LINGER)
+    assert start.takes(A, 1, 4, 6.0 + LINGER + LATE)
 
 
 def test_a_record_that_was_not_sent_leaves_its_room() -> None:

@@ -10,7 +10,12 @@ from tests.pipeline.rig import Rig, rigged
 
 CONFIG = {"message.timeout.ms": 30_000, "socket.timeout.ms": 1000, "linger.ms": 0}
 BATCHES = [1, 3]
-PATTERNS = [(True, False, True, False, False, True), (False, True, False, True, True, False)]
+PATTERNS = [
+    (True, False, True, False, False, True),
+    (False, True, False, True, True, False),
+    (True, True, False, True, False, False),
+    (False, False, True, False, True, True),
+]
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
@@ -18,8 +23,7 @@ PATTERNS = [(True, False, True, False, False, True), (False, True, False, True, 
 @pytest.mark.parametrize("named", PATTERNS)
 def test_both_kinds_keep_their_order(mode: str, batch: int, named: tuple[bool, ...]) -> None:
     """The topic has one partition; rule 6 is checked at the end."""
-    config = {**CONFIG, "safeproducer.mode": mode, "batch.num.messages": batch, "linger.ms": 5}
-    with rigged(config, {1: 0.02}, {"c": 1}) as rig:
+    with rigged({"safeproducer.mode": mode, "batch.num.messages": batch, **CONFIG}, {1: 0.02}, {"c": 1}) as rig:
         for names in named:
             assert rig.produce("c", 0 if names else -1)
         rig.close()

@@ -204,7 +204,7 @@ def test_after_a_rest_the_first_batch_is_alone(remembering: FakeCluster, config:
 
 @pytest.mark.parametrize(
     ("owner", "rule", "broken", "mode"),
-    [(SlowStart, "closes", False, "direct"), (AckTime, "rested", False, "held")],
+    [(SlowStart, "takes", True, "direct"), (AckTime, "rested", False, "held")],
 )
 def test_otherwise_it_is_missing(remembering: FakeCluster, owner: type, rule: str, broken: bool, mode: str) -> None:
     """Planted bugs: the test above can fail. It is not told as delivered."""

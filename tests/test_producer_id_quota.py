@@ -6,12 +6,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 from confluent_kafka import Producer
 
 from safeproducer import DeliveryError, Outcome, SafeProducer
 from safeproducer.hooks import Hook
+from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.records import Record
 from safeproducer.testing import FakeCluster
 from tests.contract.support import poll_until
@@ -178,7 +180,10 @@ def test_a_later_record_with_headers_is_certainly_not_written() -> None:
     with FakeCluster(1) as cluster:
         cluster.create_topic("t", 1)
         cluster.create_topic("used", 1)
-        with SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0}) as producer:
+        with (
+            mock.patch.object(DirectLane, "rest"),  # in slow start it would be remembered
+            SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0}) as producer,
+        ):
             producer.produce("t", b"first")
             assert producer.flush(20) == 0
             poll_until(producer, lambda: engine_of(producer).route.goes_direct)

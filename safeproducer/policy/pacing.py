@@ -35,15 +35,15 @@ class SlowStart:
 
     def takes(self, tp: TopicPartition, size: int, resolved: int, now: float) -> bool:
         """Whether a record more may go, as so many are `resolved`."""
-        if self.closes(tp, resolved, now):
-            return False
-        first = not self._sent  # goes whatever its size: nothing else would end the wait
         if resolved - self._resolved >= self._sent:
             self._until.clear()
+        ended = self._until.get(tp, NEVER)
+        if self.closes() or (self.open and ended <= now < ended + LATE):
+            return False
         self._until.setdefault(tp, now + self._linger)
         self._records -= 1
         self._bytes -= size
-        if self.open and self._full and not first:
+        if self._sent and self.closes():  # the first goes whatever its size: nothing else would end the wait
             return False
         self._sent += 1
         return True
@@ -54,15 +54,9 @@ class SlowStart:
         self._records += 1
         self._bytes += size
 
-    def closes(self, tp: TopicPartition, resolved: int, now: float) -> bool:
-        """Whether records of this partition wait for the answer."""
-        ended = self._until.get(tp, NEVER)
-        alone = ended <= now < ended + LATE and resolved - self._resolved < self._sent
-        return self.open and self._sent > 0 and (alone or self._full)
-
-    @property
-    def _full(self) -> bool:
-        return self._records < 0 or self._bytes < 0
+    def closes(self) -> bool:
+        """Whether all records wait for the answer."""
+        return self.open and self._sent > 0 and (self._records < 0 or self._bytes < 0)
 
     def answered(self, resolved: int, in_lane: int, measuring: bool, silent: bool = False) -> bool:
         """Whether all that was sent has been answered: so many records are `resolved`.

@@ -13,7 +13,7 @@ LINGER = 0.005
 def test_about_a_batch_goes_and_no_more() -> None:
     start = SlowStart(100, 10_000, LINGER, True, 0)
     assert [start.takes(A, 1, 0, 0.0) for _ in range(102)] == [True] * 100 + [False] * 2
-    assert start.closes(A, 0, 0.0)
+    assert start.closes()
 
 
 def test_the_first_record_goes_whatever_its_size() -> None:
@@ -26,11 +26,8 @@ def test_the_first_record_goes_whatever_its_size() -> None:
 def test_it_takes_what_comes_within_a_linger_of_the_first_record() -> None:
     """The next batch of a partition would be taken by a leader that has rejected its first one for now."""
     start = SlowStart(100, 10_000, LINGER, True, 0)
-    assert not start.closes(A, 0, 5.0)
     assert start.takes(A, 1, 0, 5.0)
     assert start.takes(A, 1, 0, 5.0 + LINGER / 2)
-    assert not start.closes(A, 0, 5.0 + LINGER / 2)
-    assert start.closes(A, 0, 5.0 + LINGER)
     assert not start.takes(A, 1, 0, 5.0 + LINGER)
     assert start.takes(B, 1, 0, 5.0 + LINGER)
     assert not start.takes(A, 1, 2, 6.0)
@@ -56,7 +53,7 @@ def test_slow_start_ends_when_all_that_went_is_answered() -> None:
     assert not start.answered(1, 2, measuring=False)
     assert not start.answered(3, 0, measuring=True)
     assert start.answered(3, 0, measuring=False)
-    assert not start.closes(A, 0, 0.0)
+    assert not start.closes()
     assert all(start.takes(A, 1, 0, 0.0) for _ in range(200))
 
 
@@ -81,7 +78,7 @@ def test_slow_start_ends_when_the_lane_is_empty() -> None:
 def test_the_first_record_goes_though_no_batch_takes_one(size: int) -> None:
     """A batch may be smaller than what a record takes in it: then nothing else would end the wait."""
     start = SlowStart(100, size, LINGER, True, 0)
-    assert not start.closes(A, 0, 0.0)
+    assert not start.closes()
     assert start.takes(A, 1000, 0, 0.0)
     assert not start.takes(A, 1, 0, 0.0)
 
@@ -89,7 +86,7 @@ def test_the_first_record_goes_though_no_batch_takes_one(size: int) -> None:
 def test_a_start_that_is_not_wanted_holds_nothing() -> None:
     start = SlowStart(1, 1, LINGER, False, 0)
     assert all(start.takes(A, 5, 0, 0.0) for _ in range(5))
-    assert not start.closes(A, 0, 0.0)
+    assert not start.closes()
 
 
 def test_a_batch_of_each_partition_goes_at_a_time() -> None:

@@ -91,7 +91,7 @@ class Holds:
             closed_by_gap=direct.gaps.closed_to(tp, now),
             outdated=self.cluster.outdated.concerns(DIRECT_LANE, tp, now),
             paced=direct.paced_start.closes(tp),
-            starting=direct.starts_slowly(tp, now),
+            starting=direct.slow_start.closes(),
             failed=direct.failure is not None,
             renews_at=None if direct.failure is None else direct.failure.due,
         )

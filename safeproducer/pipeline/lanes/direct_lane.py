@@ -200,10 +200,6 @@ class DirectLane:
             return self.paced_start.takes(tp, size)
         return not self.slow_start.open or self.slow_start.takes(tp, size, self._counters.resolved, clock.monotonic())
 
-    def starts_slowly(self, tp: TopicPartition, now: float) -> bool:
-        """Whether records of this partition wait for the first acknowledgement."""
-        return self.slow_start.closes(tp, self._counters.resolved, now)
-
     def rest(self) -> None:
         """Nothing was accepted for a while, and nothing is under way."""
         self.slow_start = SlowStart(*self._most, True, self._counters.resolved, rest=True)

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.policy.types import TopicPartition
 
 LONGEST_PACE = 10.0
 """Seconds after which a lane that is still not ready is not waited for any more."""
+_LONGEST_ALONE = 10.0
+"""Seconds for which the first batch of a partition is waited for."""
 
 
 class SlowStart:
     """While `open`, about one batch may go to find out how brokers are. Any thread takes, one looks for the answer.
+    `last`: when a record went last.
 
     It may announce a throttle time, and what was sent behind that batch would wait unread until it times out.
 
     A partition's records go for a `linger` after its first one: that is one batch. A leader that does not know the
     producer, or has forgotten it in a `rest` (KIP-854), takes any batch. If it rejects the first for now, and takes the
-    next, the first is missing. Another partition's answer may be late: that is waited for until LATE.
+    next, the first is missing.
     """
 
     def __init__(self, records: int, size: int, linger: float, wanted: bool, resolved: int, rest: bool = False) -> None:
         self.open = wanted
+        self.last = 0.0
         self._rest = rest
         self._linger = linger
-        self._until: dict[TopicPartition, float] = {}
+        self._first: dict[TopicPartition, tuple[int, float]] = {}
+        """How many records of the partition were delivered before, and when its first batch is complete."""
         self._resolved = resolved
         """Records that were resolved before."""
         self._records, self._bytes = records, size
@@ -33,19 +38,19 @@ class SlowStart:
         """Whether nothing has come since the rest."""
         return self.open and self._rest and not self._sent
 
-    def takes(self, tp: TopicPartition, size: int, resolved: int, now: float) -> bool:
-        """Whether a record more may go, as so many are `resolved`."""
+    def takes(self, tp: TopicPartition, size: int, delivered: int, resolved: int, now: float) -> bool:
+        """Whether a record more may go, as so many of the partition are `delivered`, and of all `resolved`."""
         if resolved - self._resolved >= self._sent:
-            self._until.clear()
-        ended = self._until.get(tp, NEVER)
-        if self.closes() or (self.open and ended <= now < ended + LATE):
+            self._first.clear()
+        before, ended = first = self._first.setdefault(tp, begun := (delivered, now + self._linger))
+        waits = first is not begun and delivered == before and ended <= now < ended + _LONGEST_ALONE
+        if self.closes() or (self.open and waits):
             return False
-        self._until.setdefault(tp, now + self._linger)
         self._records -= 1
         self._bytes -= size
         if self._sent and self.closes():  # the first goes whatever its size: nothing else would end the wait
             return False
-        self._sent += 1
+        self._sent, self.last = self._sent + 1, now
         return True
 
     def give_back(self, size: int) -> None:

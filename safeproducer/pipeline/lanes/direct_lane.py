@@ -198,7 +198,11 @@ class DirectLane:
         """While it is `starting`: whether a record more may go."""
         if self.paced_start.open:
             return self.paced_start.takes(tp, size)
-        return not self.slow_start.open or self.slow_start.takes(tp, size, self._counters.resolved, clock.monotonic())
+        counters, start = self._counters, self.slow_start
+        if not start.open:
+            return True
+        delivered = counters.delivered(tp) if tp[1] >= 0 else 0  # that of all is waited for where no partition is known
+        return start.takes(tp, size, delivered, counters.resolved, clock.monotonic())
 
     def rest(self) -> None:
         """Nothing was accepted for a while, and nothing is under way."""
@@ -241,7 +245,9 @@ class DirectLane:
         `silent`: who owes answers is, and another broker is there. `wants_lane`: the round trip is long, and no batch
         lane is ready.
         """
-        ended = self.slow_start.open and self.slow_start.answered(resolved, in_lane, measuring, silent)
+        start = self.slow_start
+        all_acknowledged = start.open and self.unacknowledged(start.last) == 0  # though a callback keeps reports back
+        ended = start.open and start.answered(resolved, 0 if all_acknowledged else in_lane, measuring, silent)
         paced = self.paced_start.look(wants_lane, self.slow_start.open, in_lane, now)
         return ended or paced
 

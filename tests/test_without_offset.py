@@ -106,7 +106,8 @@ def test_the_first_batch_of_a_partition_is_alone(cluster: FakeCluster) -> None:
 def test_a_partition_that_gets_no_acknowledgement_keeps_no_other_one_back(cluster: FakeCluster) -> None:
     """Its first batch is rejected again and again, as while too few replicas are in sync."""
     cluster.fail_next("Produce", NOT_ENOUGH_REPLICAS, 1000, topic="t", partition=1)
-    with SafeProducer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0}) as producer:
+    config = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "message.timeout.ms": 10_000}
+    with SafeProducer(config) as producer:
         producer.produce("t", b"stuck", partition=1)
         for number in range(5):
             producer.produce("t", b"goes", partition=0)

@@ -128,6 +128,7 @@ def test_what_librdkafka_purged_is_not_written_by_proof(
     load = Traffic(producer, "t", 1)
     load.send(10)
     load.finish()
+    load.until(lambda: engine_of(producer).route.goes_direct, timeout=5)
     cluster.delay(0.5, api="Produce")
     load.send(10)
     load.keep(0.1, backlog=0)

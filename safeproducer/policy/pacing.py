@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safeproducer.policy.types import TopicPartition
+from safeproducer.policy.types import NEVER, TopicPartition
 
 LONGEST_PACE = 10.0
 """Seconds after which a lane that is still not ready is not waited for any more."""
@@ -23,7 +23,7 @@ class SlowStart:
 
     def __init__(self, records: int, size: int, linger: float, wanted: bool, resolved: int, rest: bool = False) -> None:
         self.open = wanted
-        self.last = 0.0
+        self.last = NEVER
         self._rest = rest
         self._linger = linger
         self._first: dict[TopicPartition, tuple[int, float]] = {}
@@ -63,15 +63,16 @@ class SlowStart:
         """Whether all records wait for the answer."""
         return self.open and self._sent > 0 and (self._records < 0 or self._bytes < 0)
 
-    def answered(self, resolved: int, in_lane: int, measuring: bool, silent: bool = False) -> bool:
+    def answered(self, resolved: int, in_lane: int, measuring: bool, over: bool = False) -> bool:
         """Whether all that was sent has been answered: so many records are `resolved`.
 
         The first answer alone says little: that of a small batch comes before a large one's, and without its throttle.
         It goes on while round trips are measured, or all that comes would go directly just before they prove long.
-        It ends when those that owe an answer are `silent` and another broker is there, which must not wait for them.
+        It is `over` when those that owe an answer are silent and another broker is there, which must not wait for them;
+        or statistics show that they all came, though a handler or callback keeps their reports back.
         """
         resolved -= self._resolved
-        if silent:
+        if over:
             self.open = False
         if resolved and not measuring and (resolved >= self._sent or not in_lane):
             self.open = False

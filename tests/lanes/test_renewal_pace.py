@@ -73,7 +73,10 @@ def test_records_are_delivered_again_soon(
             admin.delete_topics(["t"])["t"].result()
             newer.create_topic("t", 2)
 
-    found, renewals = seconds(load, hurt), producer.snapshot().renewals
+    found = seconds(load, hurt)
+    if error == "planted":  # a lane may hear of the last one after others have delivered
+        load.until(lambda: producer.snapshot().renewals == ERRORS)
+    renewals = producer.snapshot().renewals
     producer.close(10)
     print(f"{mode} {ordering}, {error}: median {statistics.median(found):.3f} s, worst {max(found):.3f} s")
     assert renewals == ERRORS if error == "planted" else renewals

@@ -72,7 +72,7 @@ def test_slow_start_ends_when_the_broker_that_owes_an_answer_is_silent() -> None
     start = SlowStart(100, 100, LINGER, True, 0)
     assert all(start.takes(A, 1, 0, 0, 0.0) for _ in range(100))
     assert not start.answered(0, 100, measuring=True)
-    assert start.answered(0, 100, measuring=True, silent=True)
+    assert start.answered(0, 100, measuring=True, over=True)
     assert start.takes(A, 1, 0, 0, 0.0)
 
 

@@ -246,8 +246,8 @@ class DirectLane:
         lane is ready.
         """
         start = self.slow_start
-        all_acknowledged = start.open and self.unacknowledged(start.last) == 0  # though a callback keeps reports back
-        ended = start.open and start.answered(resolved, 0 if all_acknowledged else in_lane, measuring, silent)
+        over = silent or self.unacknowledged(start.last) == 0
+        ended = start.open and start.answered(resolved, in_lane, measuring, over)
         paced = self.paced_start.look(wants_lane, self.slow_start.open, in_lane, now)
         return ended or paced
 

@@ -13,6 +13,9 @@ from integration.kafka.cluster import KafkaCluster
 from integration.lost_answers import settled
 from integration.tap import Tap
 from safeproducer import SafeProducer
+from safeproducer.pipeline.lanes.direct_lane import DirectLane
+from tests.contract.support import poll_until
+from tests.inside import engine_of
 
 LATE = 3.0
 """Seconds until an answer arrives. To make the topic again takes less, so both requests leave before any answer."""
@@ -24,10 +27,11 @@ ATTEMPTS = 5
 
 @pytest.mark.parametrize(("kind", "first"), [(Producer, "delivered"), (SafeProducer, "unknown")])
 def test_records_that_met_the_deletion_are_unknown(
-    kafka_tapped: KafkaCluster, tap: Tap, kind: Callable[..., Any], first: str
+    kafka_tapped: KafkaCluster, tap: Tap, kind: Callable[..., Any], first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The new topic does not know the producer and takes its second batch: from that, librdkafka concludes that it has
     the first one, too. So does confluent_kafka."""
+    monkeypatch.setattr(DirectLane, "rest", lambda lane: None)  # in slow start the first one would be alone
     for _ in range(ATTEMPTS):
         told, log = meet_the_deletion(kafka_tapped, tap, kind)
         if log == [[b"two"]]:
@@ -53,6 +57,8 @@ def meet_the_deletion(
 
     produce(b"before")
     assert producer.flush(10) == 0
+    if isinstance(producer, SafeProducer):
+        poll_until(producer, lambda: engine_of(producer).route.goes_direct)
     admin.delete_topic(name)
     sent = len(tap.batches)
     tap.delay(LATE, to_broker=False)

@@ -485,7 +485,8 @@ def test_a_record_held_for_the_direct_lane_says_so(cluster: FakeCluster, make: M
     assert producer.flush(DEADLINE) == 0
     reasons = [attributes(span).get("safeproducer.hold.reason") for span in tracing.ended]
     assert "first_acknowledgement" in reasons[-2:]
-    assert {*reasons[-2:]} <= {"first_acknowledgement", "in_flight"}, "it may wait as long behind others"
+    behind = {"in_flight", "lane_change"}  # the wait for the answer looks like a long round trip
+    assert {*reasons[-2:]} <= {"first_acknowledgement", *behind}, "it may wait as long behind others"
     assert [attributes(span)["safeproducer.hold.duration"] > 0.1 for span in tracing.ended[-2:]] == [True, True]
 
 

@@ -165,7 +165,7 @@ def lies(truth: Accounts) -> dict[str, Accounts]:
 
     batch = seen[middle]
     answered = next(place for place, answer in enumerate(truth.answers) if not answer.error_code)
-    moved = replace(truth.answers[answered], base_offset=truth.answers[answered].base_offset + 1)
+    moved = replace(truth.answers[answered], base_offset=truth.answers[answered].base_offset + RECORDS)
     return {
         "a batch is missed": replace(truth, seen=[*seen[:middle], *seen[middle + 1 :]]),
         "a batch is counted twice": replace(truth, seen=[*seen[: middle + 1], *seen[middle:]]),

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -441,7 +442,8 @@ class Interrupting(logging.Handler):
     """As Ctrl-C while a line is written."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        raise KeyboardInterrupt
+        if threading.current_thread() is threading.main_thread():  # where Python delivers it
+            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])

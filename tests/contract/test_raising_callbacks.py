@@ -135,13 +135,13 @@ def test_exceptions_that_end_programs_pass_through(
 
 
 def test_records_after_a_raising_callback_are_delivered(producer: Any, cluster: Any, topic: str) -> None:
-    """A raising callback changes nothing for the records of others."""
+    """A raising callback changes nothing for the records of others. Those that follow may be called in another order."""
     called = produce_five(producer, topic, bad={0, 1, 2, 3, 4})
     with pytest.raises(OddError):
         producer.flush(10)
     produce_five(producer, topic, bad=set())
     assert producer.flush(10) == 0
-    assert called == [0, 1, 2, 3, 4]
+    assert sorted(called) == [0, 1, 2, 3, 4]
     assert len(cluster.values(topic)) == 10
 
 

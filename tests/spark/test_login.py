@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from safeproducer.spark.task import Task, write_task
 from safeproducer.spark.worker_producers import WorkerProducer
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.fake.state.sasl import Credentials
+from tests.contract.support import poll_until
 from tests.spark.arrow import numbers, rows
 from tests.spark.conftest import end_producers, quiet
 
@@ -138,6 +138,9 @@ def test_one_refusal_ends_no_task_whose_broker_throttles_it_and_answers_late(
         seen.append((task._worker.login_refused is not None, bool(task._worker.throttled)))
         real(task, patience)
 
+    begun: list[WorkerProducer] = []
+    begin = WorkerProducer.begin
+    monkeypatch.setattr(WorkerProducer, "begin", lambda worker: (begun.append(worker), begin(worker))[1])
     monkeypatch.setattr(attempt.Attempt, "_ask", ask)
     monkeypatch.setattr(pace, "ASK_AFTER", 0.3)
     monkeypatch.setattr(attempt, "_ANSWER", 0.2)
@@ -145,8 +148,7 @@ def test_one_refusal_ends_no_task_whose_broker_throttles_it_and_answers_late(
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield rows(0, 10)
-        cluster.wait(lambda _: len(numbers(cluster)) == 10)
-        time.sleep(0.5)
+        poll_until(begun[0].kafka, lambda: begun[0].throttled and begun[0].kafka.snapshot().delivered == 10)
         cluster._state.credentials = guard = Counting("another")
         cluster.cut()
         cluster.wait(lambda _: bool(guard.tried))

@@ -135,7 +135,7 @@ def test_exceptions_that_end_programs_pass_through(
 
 
 def test_records_after_a_raising_callback_are_delivered(producer: Any, cluster: Any, topic: str) -> None:
-    """A raising callback changes nothing for the records of others. Those that follow may be called in another order."""
+    """A raising callback changes nothing for the records of others. Their callbacks may run in another order."""
     called = produce_five(producer, topic, bad={0, 1, 2, 3, 4})
     with pytest.raises(OddError):
         producer.flush(10)

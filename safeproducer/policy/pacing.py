@@ -38,10 +38,8 @@ class SlowStart:
         """Whether nothing has come since the rest."""
         return self.open and self._rest and not self._sent
 
-    def takes(self, tp: TopicPartition, size: int, delivered: int, resolved: int, now: float) -> bool:
-        """Whether a record more may go, as so many of the partition are `delivered`, and of all `resolved`."""
-        if resolved - self._resolved >= self._sent:
-            self._first.clear()
+    def takes(self, tp: TopicPartition, size: int, delivered: int, now: float) -> bool:
+        """Whether a record more may go, as so many of the partition are `delivered`."""
         before, ended = first = self._first.setdefault(tp, begun := (delivered, now + self._linger))
         waits = first is not begun and delivered == before and ended <= now < ended + _LONGEST_ALONE
         if self.closes() or (self.open and waits):
@@ -63,6 +61,12 @@ class SlowStart:
         """Whether all records wait for the answer."""
         return self.open and self._sent > 0 and (self._records < 0 or self._bytes < 0)
 
+    def none_waits(self, resolved: int) -> bool:
+        """Whether no partition waits for the answer to its first batch, as so many records are `resolved`."""
+        if all_are := resolved - self._resolved >= self._sent:
+            self._first.clear()
+        return all_are
+
     def answered(self, resolved: int, in_lane: int, measuring: bool, over: bool = False) -> bool:
         """Whether all that was sent has been answered: so many records are `resolved`.
 
@@ -71,11 +75,8 @@ class SlowStart:
         It is `over` when those that owe an answer are silent and another broker is there, which must not wait for them;
         or statistics show that they all came, though a handler or callback keeps their reports back.
         """
-        resolved -= self._resolved
-        if over:
-            self.open = False
-        if resolved and not measuring and (resolved >= self._sent or not in_lane):
-            self.open = False
+        ended = self.none_waits(resolved) or not in_lane
+        self.open = self.open and not (over or (resolved > self._resolved and not measuring and ended))
         return not self.open
 
 

@@ -102,7 +102,7 @@ class Intake:
     ) -> bool:
         """Whether a record has gone directly. Raises what the native produce() raises."""
         lane, now = self._holds.direct, clock.monotonic()
-        if lane is None or (lane.starting and not lane.takes(buffer.tp, size)):
+        if lane is None or (lane.starting and not lane.takes(buffer.tp, size, counts=True)):
             return False
         if self._record_buffer.busy or self._report_queue.reports or self._report_queue.deferred or self._lanes:
             self._record_buffer.refuse_excess(buffer, size)

@@ -153,10 +153,10 @@ class DirectLane:
     """
 
     def __init__(self, delivery: Delivery, counters: DeliveryCounters, given: DirectLaneCounts | None = None) -> None:
-        self._most = delivery.batch_records, delivery.batch_bytes, delivery.linger
+        self._batch = delivery.batch_records, delivery.batch_bytes, delivery.linger
         wanted = delivery.mode == "auto" and delivery.holds_back
-        self.slow_start = SlowStart(*self._most, wanted, counters.resolved)
-        self.paced_start = PacedStart(*self._most)
+        self.slow_start = SlowStart(*self._batch, wanted, counters.resolved)
+        self.paced_start = PacedStart(*self._batch)
         self.rejected = False
         self.draining = False
         self.stalled: frozenset[TopicPartition] = frozenset()
@@ -194,19 +194,18 @@ class DirectLane:
         """Whether there is a partition that it takes nothing of."""
         return bool(self.rejected or self.failure or self.starting or self.draining or self.gaps or self.stalled)
 
-    def takes(self, tp: TopicPartition, size: int) -> bool:
-        """While it is `starting`: whether a record more may go."""
+    def takes(self, tp: TopicPartition, size: int, counts: bool = False) -> bool:
+        """While it is `starting`: whether a record more may go. `counts` the reports since the sender's last look."""
         if self.paced_start.open:
             return self.paced_start.takes(tp, size)
         counters, start = self._counters, self.slow_start
-        if not start.open:
-            return True
         delivered = counters.delivered(tp) if tp[1] >= 0 else 0  # that of all is waited for where no partition is known
-        return start.takes(tp, size, delivered, counters.resolved, clock.monotonic())
+        which = tp, size, delivered, clock.monotonic()
+        return start.takes(*which) or (counts and start.none_waits(counters.resolved) and start.takes(*which))
 
     def rest(self) -> None:
         """Nothing was accepted for a while, and nothing is under way."""
-        self.slow_start = SlowStart(*self._most, True, self._counters.resolved, rest=True)
+        self.slow_start = SlowStart(*self._batch, True, self._counters.resolved, rest=True)
 
     def keeps(self, tp: TopicPartition) -> bool:
         """Whether this partition must not leave for a batch lane, as a record of it is of unknown outcome.

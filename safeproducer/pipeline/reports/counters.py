@@ -314,8 +314,8 @@ class DeliveryCounters:
 
     def delivered(self, tp: tuple[str, int]) -> int:
         """Records of one partition, or of a topic with -1, delivered so far."""
-        rows = {} if (topic := self.topics.get(tp[0])) is None else topic.partitions.copy()
-        found = rows.values() if tp[1] == UNASSIGNED else filter(None, [rows.get(tp[1])])
+        rows = {} if (topic := self.topics.get(tp[0])) is None else topic.partitions
+        found = list(rows.values()) if tp[1] == UNASSIGNED else filter(None, [rows.get(tp[1])])
         return sum([row.named.delivered + row.placed.delivered for row in found])
 
     @property

@@ -70,7 +70,7 @@ class Backlogs:
         Beside those that are `counted`, up to `uncounted` were given, and certainly `least`. A smaller count
         than before is one that began anew; the numbers of records go on.
         """
-        backlog = self._by_tp.setdefault(tp, _Backlog())
+        backlog = self._by_tp.get(tp) or self._by_tp.setdefault(tp, _Backlog())
         if counted < backlog.counted:
             backlog.counted_before += backlog.counted
         backlog.counted = counted

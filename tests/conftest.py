@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka.cimpl import Producer
+from hypothesis import HealthCheck, settings
 
 from safeproducer import SafeProducer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
@@ -16,6 +17,9 @@ from tests.inside import fatal_planter
 
 pytest.register_assert_rewrite("tests.contract.fixtures", "tests.contract.support", "tests.contract.ways")
 
+# How long examples take is the machine's affair.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 _numbers = itertools.count()
 
 

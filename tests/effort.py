@@ -10,7 +10,6 @@ def effort(max_examples: int, steps: int) -> settings:
     return settings(
         max_examples=max_examples,
         stateful_step_count=steps,
-        deadline=None,
         database=None,
         derandomize=True,
         report_multiple_bugs=False,

@@ -94,7 +94,7 @@ class AccountOfRecords(RuleBasedStateMachine):
 
 
 TestAccountOfRecords = AccountOfRecords.TestCase
-TestAccountOfRecords.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAccountOfRecords.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_counters_survive_threads_that_switch_at_every_chance() -> None:

@@ -27,7 +27,6 @@ from tests.pipeline.machine import (
 EFFORT = settings(
     max_examples=int(os.environ.get("FEED_EXAMPLES", "15")),
     stateful_step_count=30,
-    deadline=None,
     derandomize="FEED_EXAMPLES" not in os.environ,
     database=None,
     suppress_health_check=list(HealthCheck),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
@@ -36,7 +36,6 @@ def counting() -> DeliveryCounters:
     return DeliveryCounters(only_errors=False, times_batches=True)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), min_size=1, max_size=4),
     st.integers(1, 9),

@@ -162,7 +162,6 @@ def any_acknowledgement(self: Affinity, lane: int) -> None:
 
 TO_FIND = settings(
     max_examples=400,
-    deadline=None,
     database=None,
     derandomize=True,
     report_multiple_bugs=False,

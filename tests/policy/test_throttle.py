@@ -123,4 +123,4 @@ class ThrottleMachine(RuleBasedStateMachine):
 
 
 TestThrottleMachine = ThrottleMachine.TestCase
-TestThrottleMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestThrottleMachine.settings = settings(max_examples=60, stateful_step_count=30)

@@ -289,7 +289,6 @@ def never_breaks(answer: Any, info: Any, broke: int, max_age: float, now: float)
 
 TO_FIND = settings(
     max_examples=400,
-    deadline=None,
     database=None,
     derandomize=True,
     report_multiple_bugs=False,

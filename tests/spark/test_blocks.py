@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from safeproducer.pipeline.bulk import Block, Placing
@@ -36,7 +36,6 @@ def columns_of(keys: list[bytes | None] | None, rows: int) -> Columns:
     return Columns.of(pa.RecordBatch.from_pydict(columns), "t")
 
 
-@settings(deadline=None)  # the first use of Arrow's functions loads them
 @given(KEYS, st.integers(0, 5), st.sampled_from([pa.binary(), pa.large_binary()]))
 def test_hashes_are_murmur2(keys: list[bytes | None], first: int, kind: Any) -> None:
     """Of a whole column as of each key, also where the column is a part of another one."""
@@ -45,7 +44,6 @@ def test_hashes_are_murmur2(keys: list[bytes | None], first: int, kind: Any) -> 
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None)
 @given(KEYS, st.integers(1, 7))
 def test_each_row_is_in_one_block(name: str, keys: list[bytes | None], partitions: int) -> None:
     """With its key and the bytes of both, in the block of the partition that produce() would choose, in order."""
@@ -61,7 +59,6 @@ def test_each_row_is_in_one_block(name: str, keys: list[bytes | None], partition
     assert found == expected
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.none() | st.binary(max_size=4), st.none() | st.integers(0, 4))),
     st.sampled_from(["murmur2_random", "consistent_random"]),

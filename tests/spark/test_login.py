@@ -149,9 +149,9 @@ def test_one_refusal_ends_no_task_whose_broker_throttles_it_and_answers_late(
     def batches() -> Iterator[pa.RecordBatch]:
         yield rows(0, 10)
         poll_until(begun[0].kafka, lambda: begun[0].throttled and begun[0].kafka.snapshot().delivered == 10)
-        cluster._state.credentials = guard = Counting("another")
+        cluster._state.credentials = Counting("another")
         cluster.cut()
-        cluster.wait(lambda _: bool(guard.tried))
+        poll_until(begun[0].kafka, lambda: begun[0].login_refused is not None)
         cluster.delay(1.5, api="Metadata")
         cluster.delay(1.5, api="Produce")
         cluster._state.credentials = Counting("right")

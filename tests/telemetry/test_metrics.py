@@ -139,7 +139,6 @@ def test_a_child_begins_at_zero(cluster: FakeCluster) -> None:
 
 @settings(
     max_examples=15,
-    deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

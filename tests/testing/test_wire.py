@@ -282,7 +282,7 @@ def test_giant_length_is_refused_before_anything_is_allocated(key: int, version:
         tracemalloc.stop()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(data=st.data())
 def test_mutated_frames_give_wire_errors_only(data: st.DataObject) -> None:
     """Whatever bytes are changed, a frame is read or refused with WireError; nothing else escapes."""
@@ -297,7 +297,7 @@ def test_mutated_frames_give_wire_errors_only(data: st.DataObject) -> None:
             attempt()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(key=st.integers(-2, 95), version=st.integers(-2, 20), body=st.binary(max_size=80))
 def test_random_frames_give_wire_errors_only(key: int, version: int, body: bytes) -> None:
     """Noise behind any API key and version is read or refused with WireError."""

@@ -62,7 +62,7 @@ class SlowStart:
         return self.open and self._sent > 0 and (self._records < 0 or self._bytes < 0)
 
     def none_waits(self, resolved: int) -> bool:
-        """Whether no partition waits for the answer to its first batch, as so many records are `resolved`."""
+        """Whether all that went is answered, as so many are `resolved`; if so, each partition begins a first batch."""
         if all_are := resolved - self._resolved >= self._sent:
             self._first.clear()
         return all_are

@@ -443,10 +443,13 @@ def test_what_waits_behind_an_unknown_record(
 @pytest.mark.parametrize("mode", ["auto", "held"])
 @pytest.mark.parametrize("fatal", ["stop", "renew"])
 def test_a_lane_whose_epochs_end_is_replaced_in_time(make: Any, told: Renewals, mode: str, fatal: str) -> None:
-    """Each rejected batch takes an epoch: at 0 again, brokers would refuse every batch."""
+    """Each rejected batch takes an epoch: at 0 again, brokers would refuse every batch.
+
+    A rejection proves that its batch is not written if it comes sooner than a retry can, here within 0.8 s.
+    """
     with FakeCluster(1, first_epoch=31_999) as late:
         late.create_topic("t")
-        producer = make(late, mode, safeproducer_fatal=fatal)
+        producer = make(late, mode, safeproducer_fatal=fatal, retry_backoff_ms=1000)
         load = Traffic(producer, "t")
         for number in range(1, 4):
             load.send(20)

@@ -144,14 +144,18 @@ class LaneClient:
             self.native.close()
 
 
-def is_asked(native: Any, topic: str, patience: float) -> bool:
-    """Whether there is nothing more to ask, after up to two waits of `patience` seconds."""
+def is_asked(native: Any, topic: str, patience: float, reached: Callable[[], object] = bool) -> bool:
+    """Whether there is nothing more to ask, after up to two waits of `patience` seconds.
+
+    `reached()` is called between them, when a broker has answered for the first time: no producer ID is there before.
+    """
     began = clock.monotonic()
     try:
         if KNOWS_CLUSTER_ID:
             native.cluster_id(patience)  # asks nothing: known once the first metadata is, by which bootstrap servers go
     except KafkaException:
         return clock.monotonic() - began < patience / 2  # the brokers have none to tell
+    reached()
     try:
         native.list_topics(topic, patience)
     except KafkaException as error:

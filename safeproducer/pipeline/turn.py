@@ -153,12 +153,11 @@ class Turns:
         self._route.choose(not waits and dispatcher.empty)
 
     def _starts(self, now: float) -> bool:
-        """Whether the slow start or the paced start lets more go, or less."""
+        """Whether probation lets more go, or less."""
         holds, native = self._updates.holds, self._route.native
         if not holds.starting:
             return False
-        resolved = self._calls.counters.resolved + self._dispatcher.reports.count if holds.slow_start else 0
-        return holds.start(resolved, len(native), self._metadata.first.open, self._dispatcher.lanes.acquired, now)
+        return holds.look(self._metadata.first, self._dispatcher.lanes.acquired, len(native), now)
 
     def _recheck(self, now: float) -> None:
         holds, dispatcher = self._updates.holds, self._dispatcher
@@ -166,7 +165,7 @@ class Turns:
         self._look_for_splits()
         waits = holds.gate.hold is not None or any(map(holds.waited_for_id, dispatcher.record_buffer.all))
         renews = holds.direct is not None and holds.direct.failure is not None
-        if holds.round_trip.long and not (waits or renews):
+        if holds.far and not (waits or renews):
             dispatcher.lanes.prepare()
         if not holds.slow_start:
             dispatcher.intake.release_reports()
@@ -214,7 +213,7 @@ class Turns:
     def _rest(self, now: float, due: float) -> float:
         """A whole turn found the next thing to do at `due`, beside looks at the lanes; until when to sleep."""
         direct = self._updates.holds.direct
-        waits = direct is not None and direct.slow_start.waits
+        waits = direct is not None and direct.probation.waits
         if due < NEVER or not ((self._route.goes_direct or waits) and self._is_quiet):
             self._longest, self._until = LONGEST_SLEEP, 0.0
             return min(due, self._dispatcher.lanes.next_look(now), now + LONGEST_SLEEP)
@@ -235,7 +234,7 @@ class Turns:
         holds = self._updates.holds
         direct = holds.direct
         waits = direct is not None and direct.backlogs.earliest() is not None
-        starts = holds.starting and not (direct is not None and direct.slow_start.waits)
+        starts = holds.starting and not (direct is not None and direct.probation.waits)
         return not (waits or starts) and self._dispatcher.lanes.idle
 
     def _rests_on(self, now: float) -> float | None:

@@ -202,7 +202,7 @@ class ClusterView:
         self.throttle = throttle
         self._latest = throttle.latest
         self._only_batch_lanes = delivery.only_batch_lanes
-        self.holds_back = delivery.holds_back
+        self.holds_back, self.spreads = delivery.holds_back, delivery.spreads
         self.statistics: dict[int, Statistics] = {}
         """The last ones of the direct lane and of the first batch lane."""
         self._brokers: dict[int, BrokerInfo] = {}
@@ -304,6 +304,11 @@ class ClusterView:
         for key, found in configs.items():
             of_use = found if isinstance(found, str) else {name: found[name] for name in CONFIGS & found.keys()}
             self.configs[key] = at, of_use
+
+    @property
+    def brokers(self) -> int:
+        """How many are known."""
+        return len(self._brokers)
 
     def expirations(self) -> dict[int, Told]:
         """Brokers by node, with all that they have told."""

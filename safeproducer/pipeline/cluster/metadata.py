@@ -54,6 +54,7 @@ class FirstQuestion:
     _due: float | None = None
     _give_up_at: float = 0.0
     _answered_at: float = -NEVER
+    _reached: bool = False
     topic: str | None = None
     asking: bool = False
 
@@ -71,7 +72,15 @@ class FirstQuestion:
 
     def again(self) -> None:
         """There is another native producer."""
-        self._wanted, self._due = True, None
+        self._wanted, self._due, self._reached = True, None, False
+
+    @property
+    def unreached(self) -> bool:
+        """Whether no broker has answered, so that there is no producer ID."""
+        return not self._reached and (self._wanted or self.topic is not None)
+
+    def _reach(self) -> None:
+        self._reached = True
 
     def end(self) -> None:
         """Ask no more."""
@@ -89,7 +98,7 @@ class FirstQuestion:
         self.asking = True
         try:
             if topic is not None and native is not None and clock.real() < self._give_up_at:
-                over = is_asked(native, topic, _SLICE)
+                over = is_asked(native, topic, _SLICE, self._reach)
                 if over:
                     self._answered_at = clock.real()
                     distance = measured(native, topic, _SLICE, lambda: self.topic is not None)

@@ -21,8 +21,8 @@ from safeproducer.policy.pacing import LATE, LATE_TIMES
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
 
-_PACED = Hold(None, HoldReason.PREPARING_LANE)
-_SLOW_START = Hold(None, HoldReason.FIRST_ACKNOWLEDGEMENT)
+_PREPARING_LANE = Hold(None, HoldReason.PREPARING_LANE)
+_FIRST_ACKNOWLEDGEMENT = Hold(None, HoldReason.FIRST_ACKNOWLEDGEMENT)
 
 
 @dataclass(eq=False)
@@ -171,8 +171,8 @@ class Dispatcher(FactGatherer):
             lane.backlogs.released(buffer.tp, clock.monotonic(), records[0][ACCEPTED_AT])
         while records:
             record, now = records[0], clock.monotonic()
-            if lane.starting and not lane.takes(buffer.tp, record[SIZE] - OVERHEAD):
-                return _PACED if lane.paced_start.open else _SLOW_START, now + LOOK_AGAIN
+            if lane.probation.open and not lane.takes(buffer.tp, record[SIZE] - OVERHEAD):
+                return _PREPARING_LANE if lane.probation.paced else _FIRST_ACKNOWLEDGEMENT, now + LOOK_AGAIN
             self.record_buffer.went_directly(now)
             buffer.went_directly(now)
             self.record_buffer.tell_hold(buffer, (record,))
@@ -180,11 +180,11 @@ class Dispatcher(FactGatherer):
             try:
                 produce(topic, record[VALUE], record[KEY], partition, report, None, record[TIMESTAMP], record[HEADERS])
             except BufferError:
-                lane.slow_start.give_back(record[SIZE] - OVERHEAD)
+                lane.probation.give_back(buffer.tp, record[SIZE] - OVERHEAD)
                 return None, now + LOOK_AGAIN
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._FATAL and self.begin_renewal(error.args[0]):
-                    lane.slow_start.give_back(record[SIZE] - OVERHEAD)
+                    lane.probation.give_back(buffer.tp, record[SIZE] - OVERHEAD)
                     return None, now + LOOK_AGAIN
                 self.expiry.refused(buffer, record, error.args[0], bound=False)
             numbers.release(buffer.take_out(records)[REPORT])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer, Times
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
+from safeproducer.pipeline.cluster.metadata import FirstQuestion
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.record import ACCEPTED_AT
@@ -11,15 +12,20 @@ from safeproducer.policy import decision
 from safeproducer.policy.decision import DirectFacts, Hold, PartitionFacts
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import LATE, LATE_TIMES
+from safeproducer.policy.probation import Seen
 from safeproducer.policy.types import DIRECT_LANE, NEVER, TopicPartition
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.runtime import clock
 
+_MANY = 20
+"""Partitions for each broker: as many full batches as its connection takes in four round trips."""
 _NEVER_HELD = PartitionFacts(must_batch=False)
 
 
 class Holds:
-    """Any thread asks. `direct`: None with safeproducer.mode=held. `times`: the partition buffers write it."""
+    """Any thread asks. `direct`: None with safeproducer.mode=held. `times`: the partition buffers write
+    it. `buffers`: those that RecordBuffer has opened.
+    """
 
     def __init__(self, cluster: ClusterView, round_trip: RoundTrip, direct: DirectLane | None, gate: Gate) -> None:
         self.gate = gate
@@ -29,6 +35,7 @@ class Holds:
         self.direct = direct
         self.lane_ready = False
         self.times: Times = {}
+        self.buffers: dict[TopicPartition, PartitionBuffer] = {}
         self._told: dict[tuple[TopicPartition, HoldReason], float] = {}
 
     def lane_is_ready(self) -> None:
@@ -39,30 +46,37 @@ class Holds:
         self.direct = direct
 
     @property
+    def far(self) -> bool:
+        """Whether round trips are so long that buffering pays.
+
+        It does not where partitions are many for the brokers: then the connections are what batches wait for, which
+        take five requests at a time, and one more lane would only make a second queue.
+        """
+        return self.round_trip.long and (
+            self.cluster.spreads or len(self.buffers) <= _MANY * max(1, self.cluster.brokers)
+        )
+
+    @property
     def prefers_batches(self) -> bool:
-        """Whether the round trip is so long that buffering pays, and the first batch lane has its producer ID."""
-        return self.round_trip.long and self.lane_ready
+        """Whether they are, and the first batch lane has its producer ID."""
+        return self.far and self.lane_ready
 
     @property
     def slow_start(self) -> bool:
-        """Whether nothing has been acknowledged yet."""
-        return self.direct is not None and self.direct.slow_start.open
+        """Whether some partition waits for its first answer, at the beginning or after a rest."""
+        return self.direct is not None and self.direct.probation.starts
 
     @property
     def starting(self) -> bool:
-        """Whether `start()` has to look."""
+        """Whether `look()` has to."""
         direct = self.direct
-        return direct is not None and (direct.starting or (self.round_trip.long and not self.lane_ready))
+        return direct is not None and (direct.probation.open or (self.far and not self.lane_ready))
 
-    def start(self, resolved: int, in_lane: int, measuring: bool, lane_ready: bool, now: float) -> bool:
-        """Look whether slow start or paced start is over, or begins; whether that changes what may go directly."""
+    def look(self, first: FirstQuestion, lane_ready: bool, in_lane: int, now: float) -> bool:
+        """Look whether probation is over, or begins; whether that changes what may go directly."""
         self.lane_ready = self.lane_ready or lane_ready
-        wants_lane, direct = self.round_trip.long and not self.lane_ready, self.direct
-        if direct is None:
-            return False
-        leaders = {self.partitions.leader(*tp) for tp in direct.stalled}
-        silent = direct.silent and self.cluster.serves_others(None, leaders, now)
-        return direct.start(resolved, in_lane, measuring, silent, wants_lane, now)
+        seen = Seen(first.unreached, first.open, self.far and not self.lane_ready)
+        return self.direct is not None and self.direct.look(seen, in_lane, now)
 
     def any(self, now: float) -> bool:
         """Whether there is a reason to hold anything back."""
@@ -90,8 +104,8 @@ class Holds:
             gaps=bool(direct.gaps),
             closed_by_gap=direct.gaps.closed_to(tp, now),
             outdated=self.cluster.outdated.concerns(DIRECT_LANE, tp, now),
-            paced=direct.paced_start.closes(tp),
-            starting=direct.slow_start.closes(),
+            paced=(waits := direct.closes(tp, now)) and direct.probation.paced,
+            starting=waits,
             failed=direct.failure is not None,
             renews_at=None if direct.failure is None else direct.failure.due,
         )

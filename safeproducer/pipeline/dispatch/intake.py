@@ -22,6 +22,7 @@ from safeproducer.pipeline.record import ACCEPTED_AT, OVERHEAD, REPORT, SIZE, De
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.schedule import Schedule
+from safeproducer.policy.probation import FREE, ON_PROBATION
 from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
 from safeproducer.runtime import clock
 
@@ -102,11 +103,11 @@ class Intake:
     ) -> bool:
         """Whether a record has gone directly. Raises what the native produce() raises."""
         lane, now = self._holds.direct, clock.monotonic()
-        if lane is None or (lane.starting and not lane.takes(buffer.tp, size, counts=True)):
+        if lane is None or not (goes := lane.takes(buffer.tp, size) if lane.probation.open else FREE):
             return False
         if self._record_buffer.busy or self._report_queue.reports or self._report_queue.deferred or self._lanes:
             self._record_buffer.refuse_excess(buffer, size)
-        if lane.slow_start.open:
+        if goes == ON_PROBATION:
             stamp = timestamp or int(clock.time() * 1000)
             record = (value, key, id(report), stamp, headers, size + OVERHEAD, now)
             self._rejections.remember(buffer.topic, report, record)
@@ -116,7 +117,7 @@ class Intake:
                 buffer.topic, value, key, buffer.partition, report, None, timestamp, headers
             )
         except BaseException:
-            lane.slow_start.give_back(size)
+            lane.probation.give_back(buffer.tp, size)
             raise
         return True
 

@@ -52,7 +52,7 @@ class LaneChoice:
     def act_on(self, hold: Hold, facts: PartitionFacts, buffer: PartitionBuffer, now: float) -> None:
         """A partition waits: have done what may end that."""
         reason, lacks, direct = hold.reason, facts.lane, self._holds.direct
-        ahead = direct is not None and direct.paced_start.open and self._delivery.spreads and len(self._lanes)
+        ahead = direct is not None and direct.probation.paced and self._delivery.spreads and len(self._lanes)
         if reason is HoldReason.IN_FLIGHT:
             self._suggest_lanes(buffer)
         elif reason in (HoldReason.LANES_BUSY, HoldReason.LANES_LIMITED):

@@ -34,7 +34,7 @@ _SHARES = 64
 class RecordBuffer:
     """Owns the partition buffers. Any thread may ask and open one; all else is for the sender's.
 
-    - `buffers`: by partition. `busy`: those with records or batches in flight, as far as the sender knows.
+    - `busy`: those with records or batches in flight, as far as the sender knows.
     - `pinned`: those whose next record must take the lane of an earlier one.
     - `direct_native`: the native producer that takes records one by one, None when everything is held back.
     - `numbers`: the callbacks of records that wait here or are in batch lanes.
@@ -47,7 +47,6 @@ class RecordBuffer:
     _report_queue: ReportQueue
     _rejections: QuotaRejections
     numbers: ReportNumbers
-    buffers: dict[TopicPartition, PartitionBuffer] = field(default_factory=dict)
     busy: dict[TopicPartition, PartitionBuffer] = field(default_factory=dict)
     pinned: set[TopicPartition] = field(default_factory=set)
     _taken: list[HeldRecord] = field(default_factory=list)
@@ -62,6 +61,11 @@ class RecordBuffer:
     """Who waits for room, and how many records and bytes there were then."""
 
     # --- partition buffers -------------------------------------------------------------------------------------------
+
+    @property
+    def buffers(self) -> dict[TopicPartition, PartitionBuffer]:
+        """By partition."""
+        return self._holds.buffers
 
     @property
     def all(self) -> tuple[PartitionBuffer, ...]:

@@ -15,7 +15,8 @@ from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.lanes.renewing import USED_UP, LaneFailure
 from safeproducer.pipeline.reports.counters import BatchCount, DeliveryCounters
 from safeproducer.policy.backlog import Backlogs
-from safeproducer.policy.pacing import LATE, LATE_TIMES, PacedStart, SlowStart
+from safeproducer.policy.pacing import LATE, LATE_TIMES
+from safeproducer.policy.probation import Probation, Seen
 from safeproducer.policy.renewals import Epochs
 from safeproducer.policy.sequence_gaps import SequenceGaps
 from safeproducer.policy.types import NEVER, TopicPartition
@@ -144,7 +145,7 @@ _LATE_THREADS = 0.05
 
 
 class DirectLane:
-    """The sender changes it, each time by one assignment; threads that produce read, and take from the starts.
+    """The sender changes it, each time by one assignment; threads that produce read, and take from `probation`.
 
     It refers to no native producer: that one holds its callbacks, and they this. `rejected`: a quota on producer
     IDs rejected the lane's, and it is not used any more. `failure`: another one comes in its place. `draining`: it is
@@ -155,8 +156,7 @@ class DirectLane:
     def __init__(self, delivery: Delivery, counters: DeliveryCounters, given: DirectLaneCounts | None = None) -> None:
         self._batch = delivery.batch_records, delivery.batch_bytes, delivery.linger
         wanted = delivery.mode == "auto" and delivery.holds_back
-        self.slow_start = SlowStart(*self._batch, wanted, counters.resolved)
-        self.paced_start = PacedStart(*self._batch)
+        self.probation = Probation(*self._batch, wanted)
         self.rejected = False
         self.draining = False
         self.stalled: frozenset[TopicPartition] = frozenset()
@@ -169,11 +169,6 @@ class DirectLane:
         self._empty_at = self._observed_at = self.given.since
         self._delivery = delivery
         self._counters = counters
-
-    @property
-    def starting(self) -> bool:
-        """Whether records take from slow start or paced start."""
-        return self.slow_start.open or self.paced_start.open
 
     @property
     def backlogs(self) -> Backlogs:
@@ -192,20 +187,19 @@ class DirectLane:
     @property
     def limited(self) -> bool:
         """Whether there is a partition that it takes nothing of."""
-        return bool(self.rejected or self.failure or self.starting or self.draining or self.gaps or self.stalled)
+        return bool(self.rejected or self.failure or self.probation.open or self.draining or self.gaps or self.stalled)
 
-    def takes(self, tp: TopicPartition, size: int, counts: bool = False) -> bool:
-        """While it is `starting`: whether a record more may go. `counts` the reports since the sender's last look."""
-        if self.paced_start.open:
-            return self.paced_start.takes(tp, size)
-        counters, start = self._counters, self.slow_start
-        delivered = counters.delivered(tp) if tp[1] >= 0 else 0  # that of all is waited for where no partition is known
-        which = tp, size, delivered, clock.monotonic()
-        return start.takes(*which) or (counts and start.none_waits(counters.resolved) and start.takes(*which))
+    def takes(self, tp: TopicPartition, size: int) -> int:
+        """While its probation is open: whether a record more may go; see Probation.takes()."""
+        return self.probation.takes(tp, size, self._counters.answers(tp), clock.monotonic())
+
+    def closes(self, tp: TopicPartition, now: float) -> bool:
+        """Whether records of this partition wait for the answer to its batch on probation."""
+        return self.probation.open and self.probation.closes(tp, self._counters.answers(tp), now)
 
     def rest(self) -> None:
         """Nothing was accepted for a while, and nothing is under way."""
-        self.slow_start = SlowStart(*self._batch, True, self._counters.resolved, rest=True)
+        self.probation = Probation(*self._batch, True, rest=True)
 
     def keeps(self, tp: TopicPartition) -> bool:
         """Whether this partition must not leave for a batch lane, as a record of it is of unknown outcome.
@@ -233,22 +227,9 @@ class DirectLane:
         """Of how many records librdkafka has not given the reports away, by statistics from after `since`, if any."""
         return self.backlogs.unacknowledged() if self._observed_at > since else None
 
-    @property
-    def silent(self) -> bool:
-        """Whether each partition that it has records of has stalled."""
-        return bool(self.stalled) and self.backlogs.waiting() <= self.stalled
-
-    def start(self, resolved: int, in_lane: int, measuring: bool, silent: bool, wants_lane: bool, now: float) -> bool:
-        """Look whether a start is over: so many records are `resolved`; whether that changes what may go.
-
-        `silent`: who owes answers is, and another broker is there. `wants_lane`: the round trip is long, and no batch
-        lane is ready.
-        """
-        start = self.slow_start
-        over = silent or self.unacknowledged(start.last) == 0
-        ended = start.open and start.answered(resolved, in_lane, measuring, over)
-        paced = self.paced_start.look(wants_lane, self.slow_start.open, in_lane, now)
-        return ended or paced
+    def look(self, seen: Seen, in_lane: int, now: float) -> bool:
+        """Look whether probation is over, or begins; whether that changes what may go."""
+        return self.probation.look(self._counters.answers, seen, in_lane, now)
 
     def reject(self) -> None:
         """A quota on producer IDs rejected the lane's."""
@@ -289,6 +270,8 @@ class DirectLane:
         if not owns:  # without backlogs, only whether all reports are given away is asked
             return frozenset()
         self.given.observe(found, self.given.batches(self._counters, found.at))
+        if self.probation.open:
+            self.probation.acknowledged(self.backlogs.has_nothing_of)
         for tp, entry in found.partitions.items():
             self._acknowledged(tp, entry.acknowledged)
         age = NEVER if timeout is None else max(LATE, timeout * _STALLED_SHARE)

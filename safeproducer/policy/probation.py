@@ -1,0 +1,154 @@
+"""One batch of a partition until its answer: at the beginning, after a rest, and until batch lanes are ready.
+
+A leader that does not know the producer, or has forgotten it in a rest (KIP-854), takes any batch as its beginning. If
+it rejects the first one for now, and takes the next, the first one is missing. So the first batch of a partition is
+alone until its answer. The danger is of one partition, and so is the wait: what one partition has had answered, or not,
+says nothing about another one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from safeproducer.policy.types import TopicPartition
+
+LONGEST_PACE = 10.0
+"""Seconds after which a lane that is still not ready is not waited for any more."""
+LONGEST_ALONE = 10.0
+"""Seconds for which the first batch of a partition is waited for."""
+_LATE_THREADS = 0.05
+"""A thread that was let go has given its record away by then, also on a busy machine."""
+WAITS: Final = 0
+ON_PROBATION: Final = 1
+FREE: Final = 2
+
+Answers = tuple[int, int]
+"""Records of a partition that were delivered so far, and that failed."""
+_NO_ANSWERS: Answers = -1, -1
+
+
+class Seen(NamedTuple):
+    """How things are at a look.
+
+    - `unreached`: no broker has answered, so that there is no producer ID.
+    - `measuring`: the round trip is being measured. `wants_lane`: it is long, and no batch lane is ready.
+    """
+
+    unreached: bool = False
+    measuring: bool = False
+    wants_lane: bool = False
+
+
+class _Batch(NamedTuple):
+    """How much may still be added to a partition's batch, and until when; `before`: its answers when it began."""
+
+    records: int
+    bytes: int
+    until: float
+    before: Answers
+
+    def is_over(self, answers: Answers, now: float) -> bool:
+        """Whether nothing waits for it any more."""
+        return answers != self.before or now >= self.until + LONGEST_ALONE
+
+
+class Probation:
+    """While `open`, each partition has one batch under way until its answer. Any thread takes, one looks.
+
+    What comes within a `linger` of the first record of a partition is of that batch, up to its size. As long as the
+    producer has no ID nothing leaves librdkafka, and all that comes `gathers` in it.
+
+    With `repeats` the next batch of a partition is alone, too: while round trips are measured, or all that comes would
+    go directly just before they prove long; and while a batch lane is being made for them (`paced`), as more would keep
+    the partition from leaving for it. Else a partition that has an acknowledgement is free.
+    """
+
+    def __init__(self, records: int, size: int, linger: float, wanted: bool, rest: bool = False) -> None:
+        self.open = wanted
+        self.paced = False
+        self._rest = rest
+        self._most, self._linger = (records, size), linger
+        self._gathers, self._repeats = wanted and not rest, False
+        self._paced_since: float | None = None
+        self._begun: dict[TopicPartition, _Batch] = {}
+        self._unanswered: deque[TopicPartition] = deque()
+
+    @property
+    def starts(self) -> bool:
+        """Whether it is open for want of answers, and not for a lane."""
+        return self.open and not self.paced
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing has come since the rest."""
+        return self.open and self._rest and not self._begun
+
+    def takes(self, tp: TopicPartition, size: int, answers: Answers, now: float) -> int:
+        """Whether a record more of the partition may go: it WAITS, goes ON_PROBATION, or is FREE."""
+        batch = self._begun.get(tp)
+        if not self.open:
+            return FREE
+        if batch is None or batch.is_over(answers, now):
+            if batch is not None and answers[0] > batch.before[0] and not self._repeats:
+                return FREE
+            records, left = self._most  # the first goes whatever its size: nothing else would end the wait
+            self._begun[tp] = _Batch(records - 1, left - size, now + self._linger, answers)
+            self._unanswered.append(tp)
+            return ON_PROBATION
+        if batch.records > 0 and batch.bytes >= size and (now < batch.until or self._gathers):
+            self._begun[tp] = batch._replace(records=batch.records - 1, bytes=batch.bytes - size)
+            return ON_PROBATION
+        return WAITS
+
+    def give_back(self, tp: TopicPartition, size: int) -> None:
+        """A record was not sent after all, so no answer to it will end the wait."""
+        if (batch := self._begun.get(tp)) is None:
+            return
+        if batch.records >= self._most[0] - 1:
+            self._begun.pop(tp, None)
+        else:
+            self._begun[tp] = batch._replace(records=batch.records + 1, bytes=batch.bytes + size)
+
+    def closes(self, tp: TopicPartition, answers: Answers, now: float) -> bool:
+        """Whether records of this partition wait for its answer."""
+        batch = self._begun.get(tp)
+        if not self.open or batch is None or batch.is_over(answers, now):
+            return False
+        return batch.records <= 0 or batch.bytes <= 0 or not (now < batch.until or self._gathers)
+
+    def acknowledged(self, has_nothing_of: Callable[[TopicPartition, float], bool]) -> None:
+        """Statistics are there, which may show that all of a partition came, though its reports are kept back."""
+        for tp, batch in self._begun.copy().items():
+            if batch.before is not _NO_ANSWERS and has_nothing_of(tp, batch.until + _LATE_THREADS):
+                self._begun[tp] = batch._replace(before=_NO_ANSWERS)
+
+    def look(self, answers: Callable[[TopicPartition], Answers], seen: Seen, in_lane: int, now: float) -> bool:
+        """Whether what may go has changed; the lane has so many records and events."""
+        before, (unreached, measuring, wants_lane) = (self.open, self.paced, self._repeats), seen
+        self._gathers = self._gathers and unreached
+        self._paced_since = (now if self._paced_since is None else self._paced_since) if wants_lane else None
+        waits_for_lane = self._paced_since is not None and now <= self._paced_since + LONGEST_PACE
+        # The first one alone is looked at: all must be over, in whichever order.
+        while self._unanswered and self._is_over(self._unanswered[0], answers, in_lane, now):
+            self._unanswered.popleft()
+        starts = self.starts and (bool(self._unanswered) or measuring or not self._begun)
+        self.paced = waits_for_lane and not starts
+        self._repeats = measuring or waits_for_lane
+        self.open = starts or self.paced
+        if not self.open:
+            self._begun = {}
+            self._unanswered.clear()
+        return before != (self.open, self.paced, self._repeats)
+
+    def _is_over(
+        self, tp: TopicPartition, answers: Callable[[TopicPartition], Answers], in_lane: int, now: float
+    ) -> bool:
+        batch = self._begun.get(tp)
+        if batch is None or batch.is_over(answers(tp), now):
+            return True
+        if in_lane or now < batch.until + _LATE_THREADS:
+            return False
+        self._begun.pop(tp, None)  # the lane is empty: what was refused in between is answered by nothing
+        return True

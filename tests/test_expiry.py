@@ -19,7 +19,8 @@ from safeproducer import ConfigurationError, DeliveryError, SafeProducer
 from safeproducer.pipeline.cluster import id_expirations
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.policy.outcome import Outcome
-from safeproducer.policy.pacing import AckTime, SlowStart
+from safeproducer.policy.pacing import AckTime
+from safeproducer.policy.probation import FREE, Probation
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 from tests.served import rest, serve
@@ -204,9 +205,9 @@ def test_after_a_rest_the_first_batch_is_alone(remembering: FakeCluster, config:
 
 @pytest.mark.parametrize(
     ("owner", "rule", "broken", "mode"),
-    [(SlowStart, "takes", True, "direct"), (AckTime, "rested", False, "held")],
+    [(Probation, "takes", FREE, "direct"), (AckTime, "rested", False, "held")],
 )
-def test_otherwise_it_is_missing(remembering: FakeCluster, owner: type, rule: str, broken: bool, mode: str) -> None:
+def test_otherwise_it_is_missing(remembering: FakeCluster, owner: type, rule: str, broken: int, mode: str) -> None:
     """Planted bugs: the test above can fail. It is not told as delivered."""
     with mock.patch.object(owner, rule, return_value=broken):
         reports = reject_the_first_after_a_rest(remembering, **REST_CONFIGS[mode])

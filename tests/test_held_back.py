@@ -150,7 +150,7 @@ def test_snapshot_has_the_code_of_a_leader_that_acknowledges_nothing(
     producer = make()
     cluster.pause(1)
     producer.produce("t", b"first", partition=0)
-    wait(producer, lambda: ("t", 0) in engine_of(producer).updates.holds.direct.stalled)
+    wait(producer, lambda: ("t", 0) in engine_of(producer).updates.holds.direct.silent)
     producer.produce("t", b"second", partition=0)
     wait(producer, lambda: engine_of(producer).dispatcher.record_buffer.buffers["t", 0].why)
     assert row(producer, 0).reason is HoldReason.LEADER_SILENT

@@ -157,7 +157,7 @@ def test_records_that_a_leader_counts_again_after_a_rest_are_sent_again(
             cluster.advance(REST)
             use_up(cluster, cluster.bootstrap)
             lane = engine_of(producer).updates.holds.direct
-            poll_until(producer, lambda: lane is None or lane.slow_start.open)  # it has noticed a rest, too
+            poll_until(producer, lambda: lane is None or lane.probation.open)  # it has noticed a rest, too
 
         later(cluster, config, hooks, again)
 

@@ -346,7 +346,11 @@ def placing(engine: Engine, topic: str) -> Placing | None:
     direct = engine.holds.direct
     if engine.holds.cluster.outdated.differ(topic, clock.monotonic()):
         return None
-    if not count or engine.route.send != engine.dispatcher.intake.send or (direct is not None and direct.probation.open):
+    if (
+        not count
+        or engine.route.send != engine.dispatcher.intake.send
+        or (direct is not None and direct.probation.open)
+    ):
         return None
     return Placing(topic, count, partitions.partitioner, partial(partitions.choose, topic, now=clock.monotonic()))
 

@@ -19,8 +19,13 @@ class _Backlog:
     """`history`: (when given, records given by then, accepted since when), oldest first, while some is unacknowledged.
 
     `released`: (when, since when the oldest one had waited), of records that were given after they had waited.
+    `unanswered_since`: a request with records of it has been under way at each look since then. `sent`: attempts by the
+    last progress; `refused`: one that began since then was answered, and no record was acknowledged.
     """
 
+    unanswered_since: float = NEVER
+    sent: int = 0
+    refused: bool = False
     forgiven: int = 0
     counted: int = 0
     counted_before: int = 0
@@ -63,12 +68,20 @@ class Backlogs:
             backlog.released.clear()
 
     def observe(
-        self, tp: TopicPartition, counted: int, acknowledged: int, at: float, uncounted: int = 0, least: int = 0
+        self,
+        tp: TopicPartition,
+        counted: int,
+        acknowledged: int,
+        at: float,
+        uncounted: int = 0,
+        least: int = 0,
+        under_way: tuple[int, int] = (0, 0),
     ) -> None:
         """Counts as they were at the time `at`, in seconds.
 
         Beside those that are `counted`, up to `uncounted` were given, and certainly `least`. A smaller count
-        than before is one that began anew; the numbers of records go on.
+        than before is one that began anew; the numbers of records go on. `under_way`: how many records were in
+        requests, and how many had been put into one, again for each attempt.
         """
         backlog = self._by_tp.get(tp) or self._by_tp.setdefault(tp, _Backlog())
         if counted < backlog.counted:
@@ -90,8 +103,14 @@ class Backlogs:
             # What is new was given between the last look and this one; the earlier time is the safe one for its age.
             when = max(backlog.at, self._idle_at) or at
             history.append((when, given, min(when, waited)))
-        if acknowledged > backlog.acknowledged or idle:
-            backlog.advanced_at = at
+        (in_flight, sent), advances = under_way, acknowledged > backlog.acknowledged or idle
+        if advances:
+            backlog.advanced_at, backlog.sent = at, sent
+        backlog.refused = sent - backlog.sent > in_flight
+        if not in_flight:
+            backlog.unanswered_since = NEVER
+        elif advances or backlog.unanswered_since == NEVER:
+            backlog.unanswered_since = at
         while history and history[0][1] <= acknowledged:
             history.popleft()
         backlog.given, backlog.acknowledged, backlog.at = given, acknowledged, at
@@ -120,13 +139,25 @@ class Backlogs:
         """
         return min([_due(tp[0], row, limit, stamped) for tp, row in self._by_tp.copy().items()], default=NEVER)
 
-    def stalled(self, now: float, patience: float, age: float) -> frozenset[TopicPartition]:
-        """Partitions without an acknowledgement for `patience` seconds, or with a record older than `age`."""
+    def silent(
+        self, now: float, patience: float, answered: Callable[[TopicPartition], float]
+    ) -> frozenset[TopicPartition]:
+        """Partitions whose leader owes an acknowledgement for `patience` seconds; it `answered()` any request then.
+
+        What waits in librdkafka behind requests of other partitions is owed nothing, as long as those are answered: its
+        own request has not been made. One that was answered without an acknowledgement was refused for now.
+        """
         return frozenset(
             tp
             for tp, row in tuple(self._by_tp.items())
-            if row.history and (now - row.advanced_at >= patience or now - row.history[0][0] >= age)
+            if row.history
+            and now - row.advanced_at >= patience
+            and (row.refused or now - row.unanswered_since >= patience or now - answered(tp) >= patience)
         )
+
+    def old(self, now: float, age: float) -> frozenset[TopicPartition]:
+        """Partitions with a record that was given `age` seconds ago."""
+        return frozenset(tp for tp, row in tuple(self._by_tp.items()) if row.history and now - row.history[0][0] >= age)
 
     def waiting(self) -> frozenset[TopicPartition]:
         """Partitions with a backlog."""

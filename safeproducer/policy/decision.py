@@ -33,6 +33,7 @@ EVERY: Final = LEAVING | CHANGE
 class DirectFacts(NamedTuple):
     """The direct lane's word on a partition.
 
+    - `silent`: its leader owes an acknowledgement. `old`: a record of it has used up a third of its time.
     - `keeps`: a direct record of the partition is of unknown outcome, and must not be overtaken on a batch lane.
       `pinned`: the outcome of a record that was in a batch lane is unknown.
     - `prefers_batches`: the round trip is long, a batch lane is ready, and the next record came after the permit.
@@ -41,7 +42,8 @@ class DirectFacts(NamedTuple):
     - `emptied`: the lane has nothing of it; `batch_lane`: one can be had. Asked only for a change of path.
     """
 
-    stalled: bool = False
+    silent: bool = False
+    old: bool = False
     id_rejected: bool = False
     keeps: bool = False
     pinned: bool = False
@@ -180,7 +182,8 @@ RULES: tuple[Rule, ...] = (
     Rule(Why.OUTDATED_METADATA, EVERY, "miscounted"),
     Rule(Why.UNKNOWN_TOPIC, EVERY, "unknown"),
     Rule(Why.THROTTLED, EVERY, "throttled_until", until=lambda f: f.throttled_until, again=_when_it_ends),
-    Rule(Why.LEADER_SILENT, DIRECT | CHANGE, "direct.stalled"),
+    Rule(Why.LEADER_SILENT, DIRECT | CHANGE, "direct.silent"),
+    Rule(Why.BACKLOG, DIRECT | CHANGE, "direct.old"),
     Rule(Why.RENEWING, DIRECT | CHANGE, "direct.failed", until=lambda f: f.direct.renews_at),
     Rule(Why.LANE_CHANGE, CHANGE, "direct"),  # always there
     Rule(Why.PROBING, DIRECT, "probing"),

@@ -101,6 +101,11 @@ class HoldReason(StrEnum):
         "waits because {leader} acknowledges nothing",
         "Look at that broker, at the followers of the partition and at the network between.",
     )
+    BACKLOG = (
+        "backlog",
+        "waits for acknowledgements: librdkafka has records of it that have used up a third of message.timeout.ms",
+        "Produce less, or give records more time: message.timeout.ms.",
+    )
     OUTDATED_METADATA = (
         "outdated_metadata",
         "waits until its lane has learned of the partitions of its topic and who leads them",

@@ -150,5 +150,7 @@ class Probation:
             return True
         if in_lane or now < batch.until + _LATE_THREADS:
             return False
-        self._begun.pop(tp, None)  # the lane is empty: what was refused in between is answered by nothing
+        self._begun[tp] = batch._replace(
+            before=_NO_ANSWERS
+        )  # the lane is empty: what was refused is answered by nothing
         return True

@@ -502,7 +502,7 @@ class HandMetadata:
 
     answers_after = 0.02
 
-    first = SimpleNamespace(open=False, again=lambda: None)
+    first = SimpleNamespace(open=False, unreached=False, again=lambda: None)
 
     def __init__(self, lanes: Any, heard: Any, wake: Any, *_: Any) -> None:
         self._lanes = lanes

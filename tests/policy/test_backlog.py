@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.expiry import LEAST_LIMIT
+from safeproducer.policy.types import NEVER, TopicPartition
 
 A, B = ("a", 0), ("b", 0)
+
+
+def never(_: TopicPartition) -> float:
+    """When the leader of a partition answered."""
+    return -NEVER
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30))
@@ -39,7 +46,7 @@ def test_records_that_waited_before_are_as_old_as_that() -> None:
     backlogs.released(A, 10.2, 6.0)
     backlogs.observe(A, 5, 0, 10.5)
     assert backlogs.earliest() == 6.0
-    assert backlogs.stalled(10.6, patience=9.0, age=3.0) == frozenset()
+    assert backlogs.old(10.6, age=3.0) == frozenset()
     backlogs.observe(A, 8, 5, 11.0)
     assert backlogs.earliest() == 10.5
     backlogs.released(A, 11.2, 7.0)
@@ -63,9 +70,10 @@ def test_stuck_is_what_is_not_acknowledged_or_too_old() -> None:
     for second in range(10):
         backlogs.observe(A, 5, 0, float(second))
         backlogs.observe(B, 100, second, float(second))
-    assert backlogs.stalled(9.0, patience=5.0, age=100.0) == {A}
-    assert backlogs.stalled(9.0, patience=100.0, age=8.0) == {A, B}
-    assert backlogs.stalled(9.0, patience=100.0, age=100.0) == frozenset()
+    assert backlogs.silent(9.0, 5.0, never) == {A}
+    assert backlogs.silent(9.0, 100.0, never) == frozenset()
+    assert backlogs.old(9.0, age=8.0) == {A, B}
+    assert backlogs.old(9.0, age=100.0) == frozenset()
     assert backlogs.earliest() == 0.0
 
 
@@ -74,7 +82,34 @@ def test_the_oldest_record_is_too_old_though_others_keep_coming() -> None:
     backlogs = Backlogs()
     for second in range(10):
         backlogs.observe(A, second + 1, 0, float(second))
-    assert backlogs.stalled(9.0, patience=100.0, age=8.0) == {A}
+    assert backlogs.old(9.0, age=8.0) == {A}
+
+
+UNDER_WAY = {
+    "it queues behind requests of others": ((0, 0), 9.0, False),
+    "and nobody answers any": ((0, 0), 3.0, True),
+    "its request has no answer": ((5, 5), 9.0, True),
+    "its request was answered with an error": ((0, 5), 9.0, True),
+    "it is tried again": ((5, 10), 9.0, True),
+}
+
+
+@pytest.mark.parametrize(("under_way", "answered", "silent"), UNDER_WAY.values(), ids=UNDER_WAY)
+def test_a_leader_that_answers_owes_nothing_to_what_queues(
+    under_way: tuple[int, int], answered: float, silent: bool
+) -> None:
+    """Lateness is no silence: a thousand partitions share five requests of a connection."""
+    backlogs = Backlogs()
+    for second in range(1, 10):
+        backlogs.observe(A, 5, 0, float(second), under_way=under_way if second > 1 else (0, 0))
+    assert bool(backlogs.silent(9.0, 5.0, lambda _: answered)) is silent
+
+
+def test_a_request_that_is_answered_begins_the_wait_anew() -> None:
+    backlogs = Backlogs()
+    for second in range(10):
+        backlogs.observe(A, 100, second, float(second), under_way=(5, 5 + second))
+    assert not backlogs.silent(9.0, 2.0, lambda _: 9.0)
 
 
 def test_forgiven_records_are_no_backlog() -> None:

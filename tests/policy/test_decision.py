@@ -117,7 +117,7 @@ def test_the_end_of_a_throttle_time_is_no_reason_to_leave_a_lane_with_records() 
 
 def test_a_throttle_time_is_blamed_while_it_lasts_and_no_longer() -> None:
     """What lies unread at a broker that throttles makes it no silent one; the hold of a time that is over is none."""
-    facts = PartitionFacts(must_batch=False, throttled_until=NOW + 2, direct=DirectFacts(stalled=True, keeps=True))
+    facts = PartitionFacts(must_batch=False, throttled_until=NOW + 2, direct=DirectFacts(silent=True, keeps=True))
     throttled = decide(facts, NOW)
     assert isinstance(throttled, Hold)
     assert (throttled.reason, throttled.lasts(NOW), throttled.lasts(NOW + 2)) == (HoldReason.THROTTLED, True, False)

@@ -280,6 +280,10 @@ class ClusterView:
             if times > 1 and now < last + max(_AGAIN, 2 * gap)
         }
 
+    def answers(self, node: int | None, since: float) -> bool:
+        """Whether this broker was seen to answer Produce requests that were sent after `since`."""
+        return node is not None and self.broker_info(node).answered[0] > since
+
     def rejection_clause(self, node: int | None, waits_since: float, now: float) -> str:
         """A clause if this broker answers Produce requests lately, all of them later than what waits for it."""
         since, at = _NEW.answered if node is None else self.broker_info(node).answered

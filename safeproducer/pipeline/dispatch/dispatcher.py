@@ -206,7 +206,7 @@ class Dispatcher(FactGatherer):
                 self.record_buffer.numbers.release(number, count)
             waited = now - batch.sent_at
             much = LATE_TIMES * (buffer.ack.seconds or 0.0)
-            if waited > max(LATE, much):
+            if waited > max(LATE, much) and not self._holds.cluster.answers(batch.broker, batch.sent_at):
                 self._holds.cluster.outdated.answered_late(buffer.tp, batch.lane, batch.sent_at, now)
                 waited = much or waited
             self._choice.resolved(batch, now)

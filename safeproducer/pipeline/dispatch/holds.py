@@ -95,7 +95,8 @@ class Holds:
         if direct is None:
             return PartitionFacts(*leader, only_batch_lanes=True)
         of_direct = DirectFacts(
-            stalled=tp in direct.stalled,
+            silent=tp in direct.silent,
+            old=tp in direct.old,
             id_rejected=direct.rejected,
             keeps=direct.keeps(tp),
             pinned=buffer.pinned,
@@ -133,14 +134,23 @@ class Holds:
 
     def silent_from(self, buffer: PartitionBuffer) -> float:
         """From when on the leader owes this partition an acknowledgement, of either lane, for longer than usual."""
-        if self.direct is not None and buffer.tp in self.direct.stalled:
+        if self.direct is not None and buffer.tp in self.direct.silent:
             return -NEVER
         patience = max(LATE, LATE_TIMES * (buffer.ack.seconds or 0.0))
         return min([batch.at + patience for batch in buffer.unresolved[:1]], default=NEVER)
 
     def is_silent(self, buffer: PartitionBuffer, now: float) -> bool:
-        """Whether it does."""
-        return self.silent_from(buffer) < now
+        """Whether it does. What waits in librdkafka behind requests of other partitions is in none yet."""
+        return self.silent_from(buffer) < now and not self._queues(buffer)
+
+    def _queues(self, buffer: PartitionBuffer) -> bool:
+        """Whether statistics from after the oldest batch show that its leader answers, and it was in no request."""
+        batch = buffer.unresolved[0] if buffer.unresolved else None
+        if batch is None or (found := self.cluster.statistics.get(batch.lane)) is None:
+            return False
+        entry = found.partitions.get(buffer.tp)
+        asked = entry is None or entry.in_flight or entry.sent > entry.acknowledged
+        return not asked and self.cluster.answers(self.partitions.leader(*buffer.tp), batch.at)
 
     def blocks(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether this partition waits for something that may take long: its broker's throttle time, or its return."""

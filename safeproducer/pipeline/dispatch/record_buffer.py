@@ -349,7 +349,7 @@ class RecordBuffer:
         """Partitions whose leaders owe an acknowledgement for longer than usual."""
         direct = self._holds.direct
         owed = {buffer.tp for buffer in self.all if self._holds.is_silent(buffer, now)}
-        return owed if direct is None else owed | direct.stalled
+        return owed if direct is None else owed | direct.silent
 
     def oldest(self) -> dict[TopicPartition, float]:
         """Partition -> when its oldest record without an acknowledgement was accepted, as far as that is known."""

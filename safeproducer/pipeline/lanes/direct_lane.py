@@ -102,6 +102,9 @@ class DirectLaneCounts:
         self.epochs = Epochs()
         self.since = since
         self._earlier = earlier
+        self._seen: Statistics | None = None
+        self._answered: dict[int, float] = {}
+        """By broker, when it was last seen to answer while Produce requests were made."""
 
     def batches(self, counters: DeliveryCounters, at: float) -> dict[TopicPartition, BatchCount]:
         """By partition, what the native produce_batch() took by then, for all owners; `counters`: the present one's."""
@@ -116,11 +119,31 @@ class DirectLaneCounts:
         for tp, entry in found.partitions.items():
             # Records without a partition leave that queue when they get one.
             acknowledged = entry.acknowledged if tp[1] >= 0 else entry.accepted - entry.queued
-            self.backlogs.observe(tp, entry.accepted, acknowledged, found.at, *batches.get(tp, ()))
+            under_way = entry.in_flight, entry.sent
+            self.backlogs.observe(tp, entry.accepted, acknowledged, found.at, *batches.get(tp, _NONE), under_way)
+        for node, broker in found.brokers.items():
+            before = None if self._seen is None else self._seen.brokers.get(node)
+            produced = before is not None and broker.produce_requests > before.produce_requests
+            if produced and before is not None and broker.received > before.received:
+                self._answered[node] = found.at
+        self._seen = found
         self.unsent.seen(found)
         if not found.messages:
             self.backlogs.forgive()
             self.unsent.emptied(found, batches)
+
+    def silent(self, patience: float) -> frozenset[TopicPartition]:
+        """As Backlogs.silent(), by the last statistics."""
+        if (found := self._seen) is None:
+            return frozenset()
+
+        def answered(tp: TopicPartition) -> float:
+            entry = found.partitions.get(tp)
+            if entry is None or (entry.leader < 0 and not entry.sent):
+                return found.at  # who leads it is not known yet: nobody owes anything
+            return self._answered.get(entry.leader, -NEVER)
+
+        return self.backlogs.silent(found.at, patience, answered)
 
     def passed_on(self, counters: DeliveryCounters, now: float) -> DirectLaneCounts:
         """For the next owner. Nothing is under way, and what the former one gave has all been acknowledged."""
@@ -138,7 +161,7 @@ class DirectLaneCounts:
         self.backlogs.all_ended(now)
 
 
-_STALLED_SHARE = 1 / 3
+_OLD_SHARE = 1 / 3
 """A record in the lane that is older than this share of its time: its partition takes no more."""
 _LATE_THREADS = 0.05
 """A thread that was on its direct path when the hold began has given its record away by then."""
@@ -149,8 +172,8 @@ class DirectLane:
 
     It refers to no native producer: that one holds its callbacks, and they this. `rejected`: a quota on producer
     IDs rejected the lane's, and it is not used any more. `failure`: another one comes in its place. `draining`: it is
-    about to be purged. `stalled`: partitions whose acknowledgements stopped. `record_bytes`: what a record of it takes,
-    on average.
+    about to be purged. `silent`: partitions whose leaders owe acknowledgements; `old`: those with records that have
+    used up a third of their time. `record_bytes`: what a record of it takes, on average.
     """
 
     def __init__(self, delivery: Delivery, counters: DeliveryCounters, given: DirectLaneCounts | None = None) -> None:
@@ -159,7 +182,8 @@ class DirectLane:
         self.probation = Probation(*self._batch, wanted)
         self.rejected = False
         self.draining = False
-        self.stalled: frozenset[TopicPartition] = frozenset()
+        self.silent: frozenset[TopicPartition] = frozenset()
+        self.old: frozenset[TopicPartition] = frozenset()
         self.gaps = SequenceGaps()
         self.given = given or DirectLaneCounts()
         self.failure: LaneFailure | None = None
@@ -187,7 +211,8 @@ class DirectLane:
     @property
     def limited(self) -> bool:
         """Whether there is a partition that it takes nothing of."""
-        return bool(self.rejected or self.failure or self.probation.open or self.draining or self.gaps or self.stalled)
+        late = self.silent or self.old
+        return bool(self.rejected or self.failure or self.probation.open or self.draining or self.gaps or late)
 
     def takes(self, tp: TopicPartition, size: int) -> int:
         """While its probation is open: whether a record more may go; see Probation.takes()."""
@@ -242,7 +267,7 @@ class DirectLane:
     def purging(self, now: float) -> None:
         """It is about to be purged: what it has of its partitions may be in the log, or get there late."""
         self._unknown_outcomes.update(dict.fromkeys(self.backlogs.waiting()))
-        self.stalled = frozenset()
+        self.silent = self.old = frozenset()
         self.given.unsent.purging(self.given.batches(self._counters, now))
 
     def purged(self, tps: set[TopicPartition], epoch: int | None, now: float) -> None:
@@ -259,11 +284,11 @@ class DirectLane:
             self.fail(USED_UP)
 
     def update(self, found: Statistics, round_trip: float) -> frozenset[TopicPartition]:
-        """Statistics of it; the partitions that had stalled and have not now."""
+        """Statistics of it; the partitions that were silent and are not now."""
         self.gaps.in_epoch(found.producer_epoch)
         if found.messages:
             self.record_bytes = found.message_bytes / found.messages
-        owns, timeout, before = self._delivery.owns_timeout, self._delivery.timeout, self.stalled
+        owns, timeout, before = self._delivery.owns_timeout, self._delivery.timeout, self.silent
         if found.at < self._observed_at or not (owns or all(self._over(*row) for row in found.partitions.items())):
             return frozenset()
         self._observed_at = found.at
@@ -274,9 +299,10 @@ class DirectLane:
             self.probation.acknowledged(self.backlogs.has_nothing_of)
         for tp, entry in found.partitions.items():
             self._acknowledged(tp, entry.acknowledged)
-        age = NEVER if timeout is None else max(LATE, timeout * _STALLED_SHARE)
-        self.stalled = self.backlogs.stalled(found.at, max(LATE, LATE_TIMES * round_trip), age)
-        return before - self.stalled
+        age = NEVER if timeout is None else max(LATE, timeout * _OLD_SHARE)
+        self.old = self.backlogs.old(found.at, age)
+        self.silent = self.given.silent(max(LATE, LATE_TIMES * round_trip) + self._delivery.linger)
+        return before - self.silent
 
     def _over(self, tp: TopicPartition, entry: PartitionStatistics) -> bool:
         """Whether librdkafka has nothing of it. What waits for linger is neither queued nor in flight."""

@@ -70,7 +70,7 @@ class Probation:
         self.paced = False
         self._rest = rest
         self._most, self._linger = (records, size), linger
-        self._gathers, self._repeats = wanted and not rest, False
+        self._gathers = self._repeats = wanted and not rest
         self._paced_since: float | None = None
         self._begun: dict[TopicPartition, _Batch] = {}
         self._unanswered: deque[TopicPartition] = deque()
@@ -135,7 +135,7 @@ class Probation:
             self._unanswered.popleft()
         starts = self.starts and (bool(self._unanswered) or measuring or not self._begun)
         self.paced = waits_for_lane and not starts
-        self._repeats = measuring or waits_for_lane
+        self._repeats = self._gathers or measuring or waits_for_lane
         self.open = starts or self.paced
         if not self.open:
             self._begun = {}

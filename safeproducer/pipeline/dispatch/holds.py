@@ -105,8 +105,8 @@ class Holds:
             gaps=bool(direct.gaps),
             closed_by_gap=direct.gaps.closed_to(tp, now),
             outdated=self.cluster.outdated.concerns(DIRECT_LANE, tp, now),
-            paced=(waits := direct.closes(tp, now)) and direct.probation.paced,
-            starting=waits,
+            paced=(waits := bool(buffer.records) and direct.closes(tp, now)) and direct.probation.paced,
+            starting=waits,  # the intake asks for each record where none waits
             failed=direct.failure is not None,
             renews_at=None if direct.failure is None else direct.failure.due,
         )

@@ -13,6 +13,7 @@ from safeproducer import HoldReason
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.policy import decision
+from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.types import DIRECT_LANE, NEVER
 from safeproducer.producer_ids.guard import Guard
 from safeproducer.producer_ids.permit import Answer
@@ -197,6 +198,15 @@ def leader_silent(mode: str) -> HoldReason | None:
         return told(rig)
 
 
+def backlog() -> HoldReason | None:
+    """Its leader answers others, and what it has of this partition has used up a third of its time."""
+    with begun("auto") as rig, mock.patch.object(Backlogs, "silent", return_value=frozenset()):
+        accepted(rig)
+        rig.report_queue(11)
+        accepted(rig)
+        return told(rig)
+
+
 def outdated_metadata() -> HoldReason | None:
     with begun("held") as rig:
         outdated = rig.engine.updates.holds.cluster.outdated
@@ -313,6 +323,7 @@ SCENARIOS: dict[str, tuple[HoldReason, Callable[[], HoldReason | None]]] = {
     "renewing, of a batch lane": (HoldReason.RENEWING, lambda: renewing("held")),
     "leader_silent, directly": (HoldReason.LEADER_SILENT, lambda: leader_silent("auto")),
     "leader_silent, by a batch lane": (HoldReason.LEADER_SILENT, lambda: leader_silent("held")),
+    "backlog": (HoldReason.BACKLOG, backlog),
     "outdated_metadata": (HoldReason.OUTDATED_METADATA, outdated_metadata),
     "outdated_metadata, directly": (HoldReason.OUTDATED_METADATA, outdated_directly),
     "outdated_metadata, of a number of partitions": (HoldReason.OUTDATED_METADATA, miscounted),

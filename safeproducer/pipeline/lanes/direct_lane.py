@@ -87,7 +87,8 @@ class DirectLaneCounts:
     """The sender changes it; any thread may ask.
 
     `earlier`: records that the native produce_batch() took for former owners, which librdkafka does not count.
-    `since`: what is older than that is of a former owner. `epochs`: of its producer ID.
+    `since`: what is older than that is of a former owner. `epochs`: of its producer ID. `suspects`: partitions of which
+    a purge may have ended records, until its reports tell.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class DirectLaneCounts:
         self.epochs = Epochs()
         self.since = since
         self._earlier = earlier
+        self.suspects: frozenset[TopicPartition] = frozenset()
         self._seen: Statistics | None = None
         self._answered: dict[int, float] = {}
         """By broker, when it was last seen to answer while Produce requests were made."""
@@ -266,12 +268,18 @@ class DirectLane:
 
     def purging(self, now: float) -> None:
         """It is about to be purged: what it has of its partitions may be in the log, or get there late."""
-        self._unknown_outcomes.update(dict.fromkeys(self.backlogs.waiting()))
+        self.given.suspects = self.backlogs.waiting() - self._unknown_outcomes.keys()
+        self._unknown_outcomes.update(dict.fromkeys(self.given.suspects))
         self.silent = self.old = frozenset()
         self.given.unsent.purging(self.given.batches(self._counters, now))
 
     def purged(self, tps: set[TopicPartition], epoch: int | None, now: float) -> None:
-        """Records of these partitions were purged, and the lane was in this epoch after that."""
+        """Records of these partitions were purged, and the lane was in this epoch after that.
+
+        The lane is empty: what it had of others was acknowledged, and they need not wait there for an answer.
+        """
+        for tp in self.given.suspects - tps:
+            self._unknown_outcomes.pop(tp, None)
         self._unknown_outcomes.update(dict.fromkeys(tps))
         self.gaps.purged(tps, now, epoch)
         self.gaps.end_exclusive()

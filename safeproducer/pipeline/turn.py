@@ -128,8 +128,9 @@ class Turns:
         """Hold, hand over, time out, go directly again."""
         dispatcher, updates, holds = self._dispatcher, self._updates, self._updates.holds
         updates.read_arrived()
-        waiting = dispatcher.record_buffer.waiting_in_busy
         gate = holds.gate
+        counts = gate.hold is not None or updates.skipped or holds.round_trip.long  # it takes long with many partitions
+        waiting = dispatcher.record_buffer.waiting_in_busy if counts else 0
         if (
             gate.hold is not None
             and waiting
@@ -143,6 +144,8 @@ class Turns:
             self._recheck(now)
         elif dispatcher.intake.suspended or holds.cluster.throttle_changed():
             dispatcher.recheck(now)
+        elif topics := updates.take_heard():
+            dispatcher.recheck(now, topics)
         if dispatcher.schedule.alarm.rings(now) or dispatcher.lanes.completed:
             dispatcher.pump(now)
         renews = self._renewal is not None and self._renewal.act(now)
@@ -163,7 +166,7 @@ class Turns:
         holds, dispatcher = self._updates.holds, self._dispatcher
         holds.round_trip.measure(now)
         self._look_for_splits()
-        waits = holds.gate.hold is not None or any(map(holds.waited_for_id, dispatcher.record_buffer.all))
+        waits = holds.gate.hold is not None or dispatcher.record_buffer.waited_for_id()
         renews = holds.direct is not None and holds.direct.failure is not None
         if holds.far and not (waits or renews):
             dispatcher.lanes.prepare()

@@ -75,6 +75,7 @@ class PartitionBuffer:
     Counters change by in-place addition, which is one step under the interpreter lock (see counters.py).
     `held` is why records of this partition are held back at all, None while they go directly; `direct_until`: when
     the last of them may have gone directly; `why` is what the next batch waits for, `waits` what it waited for before.
+    `look_at`: until then the sender finds nothing to do here, unless something rings.
     `bound`: records whose keys are bound to a lane, by lane, and `keys` which keys are; None while every record of the
     partition stays on one lane.
     `unknown_outcome`: the last batch of it that left `lane` ended so.
@@ -93,6 +94,7 @@ class PartitionBuffer:
         self.held: Hold | None = None
         self.direct_until = 0.0
         self.why: Hold | None = None
+        self.look_at = 0.0
         self.waits = Waits(self.tp, {} if times is None else times)
         self.unknown_outcome = False
         self.lane: int | None = None
@@ -102,6 +104,19 @@ class PartitionBuffer:
         if hold is not None and self.held is None:
             self.direct_until = now
         self.held = hold
+
+    def looks(self) -> None:
+        """The sender looks: what rings from now on is not part of that."""
+        self.look_at = NEVER
+
+    def ring(self) -> None:
+        """Something changed that its records may wait for. Any thread."""
+        self.look_at = 0.0
+
+    def rest(self, until: float) -> None:
+        """The sender found nothing to do here until then; unless it has rung since."""
+        if self.look_at == NEVER:  # one step with the next line: no call, no jump
+            self.look_at = until
 
     def wait_for(self, hold: Hold | None, now: float, silent: bool = False) -> None:
         """The next batch waits for this from now on, for nothing if it is None. The sender's thread calls.
@@ -181,6 +196,7 @@ class PartitionBuffer:
             self.records.extendleft(reversed(records))
         back_bytes = sum([record[SIZE] for record in records])
         self.bytes += back_bytes
+        self.ring()
 
     def _take_first(self, count: int, room: int, extra: int, taken: list[HeldRecord]) -> None:
         """As take(), where all records stay on one lane."""
@@ -219,10 +235,12 @@ class PartitionBuffer:
         other.records.insert(bisect_right(other.records, record[ACCEPTED_AT], key=itemgetter(ACCEPTED_AT)), record)
         self.bytes -= record[SIZE]
         self.records.popleft()
+        other.ring()
 
     def resolved(self, batch: InFlightBatch) -> None:
         """A batch has all its reports: its keys are free, or bound as long as its outcome is unknown."""
         self.unresolved.remove(batch)
+        self.ring()
         if not batch.records:
             return
         self.unknown_outcome, self.lane = batch.reports.unknown_outcome, batch.lane
@@ -247,6 +265,7 @@ class PartitionBuffer:
         else:
             self.records.appendleft(record)
         self.bytes += record[SIZE]
+        self.ring()
 
     def gives_up(self, record: HeldRecord, lane: int | None, unknown_outcome: bool) -> None:
         """A record that a quota rejected does not go again after all."""
@@ -265,6 +284,7 @@ class PartitionBuffer:
 
     def unbind(self, lane: int) -> None:
         """That lane is no more: what was set aside for it may take any other, before what came later."""
+        self.ring()
         if self.keys is not None:
             self.keys.forget(lane)
             self.records.extendleft(reversed(self.bound.pop(lane, deque())))

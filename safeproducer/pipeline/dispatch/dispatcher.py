@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from safeproducer.kafka.native import KafkaError, KafkaException
@@ -14,13 +15,15 @@ from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.record import ACCEPTED_AT, HEADERS, KEY, OVERHEAD, REPORT, SIZE, TIMESTAMP, VALUE
 from safeproducer.pipeline.reports.report_queue import Reports
-from safeproducer.pipeline.sender import LONGEST_SLEEP
+from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
 from safeproducer.policy.decision import BATCH, LOOK_AGAIN, Hold, decide
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import LATE, LATE_TIMES
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
 
+_AGAIN_TIMES = 10
+"""Partitions on probation are looked at again when so many times the time is over that a look at all took."""
 _PREPARING_LANE = Hold(None, HoldReason.PREPARING_LANE)
 _FIRST_ACKNOWLEDGEMENT = Hold(None, HoldReason.FIRST_ACKNOWLEDGEMENT)
 
@@ -38,12 +41,15 @@ class Dispatcher(FactGatherer):
     expiry: Expiry
     reports: Reports
     _unwoken_at: float = 0.0
+    _again: float = LOOK_AGAIN
 
     @property
     def empty(self) -> bool:
         """Whether nothing waits here, nothing is in a batch lane, and nothing that comes must take one."""
-        kept = self.record_buffer.pinned or self.quota_retry.rejections.count
-        return not (self.record_buffer.waiting or self.busy or kept)
+        records = self.record_buffer
+        if records.pinned or self.quota_retry.rejections.count or self.busy or records.any_waiting:
+            return False
+        return not records.waiting
 
     @property
     def busy(self) -> bool:
@@ -88,11 +94,15 @@ class Dispatcher(FactGatherer):
                 self.schedule.expect_deadline(buffer.oldest)
                 self.schedule.alarm.hurry()
 
-    def recheck(self, now: float) -> None:
-        """Ask each partition buffer again whether it is held: something about brokers or acknowledgements changed."""
-        self.intake.resume()
+    def recheck(self, now: float, topics: Iterable[str] | None = None) -> None:
+        """Ask partition buffers again whether they are held: something about brokers or acknowledgements changed.
+
+        Those of these topics, or all if none are named.
+        """
+        if topics is None:
+            self.intake.resume()
         self._choice.windows.tell(now)
-        self.record_buffer.recheck(now)
+        self.record_buffer.recheck(now, topics)
         self.schedule.deadline.hurry()
         self.schedule.alarm.hurry()
 
@@ -113,15 +123,42 @@ class Dispatcher(FactGatherer):
         self._note_resolved(now)
         due = self.quota_retry.act(now)
         due = min(due, self.expiry.act(now))
+        lingers, rest_until = self.schedule.linger(now) > 0.0, now + LONGEST_REST
         for buffer in tuple(self.record_buffer.busy.values()):
-            self._flush_timer.expect_rest(buffer, now)
-            if buffer.waiting:
-                due = min(due, self._hand_over(buffer, now))
+            if now < buffer.look_at < NEVER and (lingers or not self._gathers(buffer)):
+                due = min(due, buffer.look_at)
                 continue
-            buffer.wait_for(None, now)
-            if not buffer.unresolved:
-                self.record_buffer.settle(buffer, now)
+            if self._is_on_probation(buffer, now):  # most that wait do at the beginning: no more is asked for those
+                due = min(due, now + self._again)
+                continue
+            buffer.looks()
+            self._flush_timer.expect_rest(buffer, now)
+            next_look = NEVER
+            if buffer.waiting:
+                next_look = self._hand_over(buffer, now)
+            else:
+                buffer.wait_for(None, now)
+                if not buffer.unresolved:
+                    self.record_buffer.settle(buffer, now)
+            due = min(due, next_look)
+            buffer.rest(0.0 if self._waits_for_others(buffer) else min(next_look, rest_until))
+        self._again = max(LOOK_AGAIN, _AGAIN_TIMES * (clock.monotonic() - now))
         return min(due, self._flush_timer.trigger_flush(now))
+
+    @staticmethod
+    def _gathers(buffer: PartitionBuffer) -> bool:
+        return buffer.why is not None and buffer.why.reason is HoldReason.LINGER
+
+    @staticmethod
+    def _waits_for_others(buffer: PartitionBuffer) -> bool:
+        """Whether an answer to another partition's batch may end its wait: they share the connection to a broker."""
+        return buffer.why is not None and buffer.why.reason in (HoldReason.MAX_IN_FLIGHT, HoldReason.PROBING)
+
+    def _is_on_probation(self, buffer: PartitionBuffer, now: float) -> bool:
+        """Whether nothing has changed for records that wait for the first answer of their partition."""
+        why, direct = buffer.why, self._holds.direct
+        waits = why is not None and why.reason in (HoldReason.FIRST_ACKNOWLEDGEMENT, HoldReason.PREPARING_LANE)
+        return waits and direct is not None and buffer.look_at > 0.0 and direct.closes(buffer.tp, now)
 
     def _hand_over(self, buffer: PartitionBuffer, now: float) -> float:
         """Hand over what may go of one partition; when to look again."""

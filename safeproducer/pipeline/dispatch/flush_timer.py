@@ -71,6 +71,7 @@ class FlushTimer:
                 batch.flushed(now)
                 self._due[batch] = buffer, now + self._again(buffer, now - batch.sent_at)
                 if buffer.waiting:  # the next one may go when this one has left
+                    buffer.ring()
                     due = min(due, batch.leaves_by)
             due = min(due, self._due[batch][1])
         for lane in self._lanes if needed else ():

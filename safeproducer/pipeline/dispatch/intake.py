@@ -144,6 +144,7 @@ class Intake:
                 if self.retired is not None:
                     self._refuse_last(buffer, self.retired)
                 self._record_buffer.busy[buffer.tp] = buffer
+                buffer.ring()
                 self._schedule.begin(record[ACCEPTED_AT])
             elif count >= self._batch_records or buffer.bytes >= self._batch_bytes:
                 self._ring_if_full(buffer, count, record[SIZE])
@@ -171,6 +172,7 @@ class Intake:
         why, held, most = buffer.why, buffer.bytes, self._batch_bytes
         fills = count % self._batch_records == 0 or held // most > (held - size) // most
         if fills and (why is None or not why.reason.unchanged_by_records):
+            buffer.ring()
             self._schedule.hurry()
 
     def _open(self, tp: TopicPartition, named: int) -> PartitionBuffer:
@@ -258,6 +260,7 @@ class Intake:
                 self._numbers.release(buffer.take_last()[REPORT])
             self._refuse_last(buffer, self.retired)
         self._record_buffer.busy[buffer.tp] = buffer
+        buffer.ring()
         self._schedule.begin(now)
         full = len(buffer.records) >= self._batch_records or buffer.bytes >= self._batch_bytes
         if full and ((why := buffer.why) is None or not why.reason.unchanged_by_records):

@@ -63,8 +63,8 @@ class Placement:
         return self.has_unplaced(topic) or (partition == UNPLACED and self._has_placed(topic))
 
     def _has_placed(self, topic: str) -> bool:
-        waiting = (buffer for buffer in tuple(self._record_buffer.busy.values()) if buffer.partition != UNPLACED)
-        return any(buffer.topic == topic and buffer.waiting for buffer in waiting)
+        found = self._record_buffer.of_topics((topic,))
+        return any(buffer.waiting for buffer in found if buffer.partition != UNPLACED)
 
     def place_before(self, buffer: PartitionBuffer, now: float) -> bool:
         """Place the records that those of `buffer` wait behind, or have their topic asked for; whether none is left."""

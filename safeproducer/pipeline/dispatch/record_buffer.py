@@ -48,6 +48,7 @@ class RecordBuffer:
     _rejections: QuotaRejections
     numbers: ReportNumbers
     busy: dict[TopicPartition, PartitionBuffer] = field(default_factory=dict)
+    _by_topic: dict[str, list[PartitionBuffer]] = field(default_factory=dict)
     pinned: set[TopicPartition] = field(default_factory=set)
     _taken: list[HeldRecord] = field(default_factory=list)
     """Records that the sender has taken from a partition buffer and not given to a lane yet."""
@@ -80,7 +81,9 @@ class RecordBuffer:
         made = PartitionBuffer(*tp, keys, self._holds.times)
         made.went_directly(min(self._maybe_direct_at, now))
         made.hold(self._holds.direct_hold(made, now), made.direct_until)
-        return self.buffers.setdefault(tp, made)
+        if (opened := self.buffers.setdefault(tp, made)) is made:
+            self._by_topic.setdefault(tp[0], []).append(made)
+        return opened
 
     def went_directly(self, now: float) -> None:
         """A record of some partition goes to the direct lane."""
@@ -104,15 +107,25 @@ class RecordBuffer:
         for buffer in self.all:
             buffer.went_directly(now)
 
-    def recheck(self, now: float) -> None:
-        """Ask each partition buffer again whether it is held."""
+    def of_topics(self, topics: Iterable[str]) -> list[PartitionBuffer]:
+        """Those of these topics."""
+        return [buffer for topic in set(topics) for buffer in self._by_topic.get(topic, ())]
+
+    def recheck(self, now: float, topics: Iterable[str] | None = None) -> None:
+        """Ask the partition buffers of these topics again whether they are held; all if None are named."""
         self.forget_room()
-        for buffer in self.all:
-            hold = self._holds.direct_hold(buffer, now)
+        any_hold = self._holds.any(now)
+        for buffer in self.all if topics is None else self.of_topics(topics):
+            hold = self._holds.direct_hold(buffer, now) if any_hold or buffer.pinned else None
             if hold is not None or not (buffer.waiting or buffer.unresolved):
                 buffer.hold(hold, now)
             if buffer.waiting:
                 self.busy[buffer.tp] = buffer
+                buffer.ring()
+
+    def waited_for_id(self) -> bool:
+        """Whether records wait that were there before the producer's permit."""
+        return self._holds.gate.opened_at > 0.0 and any(map(self._holds.waited_for_id, tuple(self.busy.values())))
 
     def settle(self, buffer: PartitionBuffer, now: float) -> None:
         """Nothing waits and nothing is under way: go directly again if there is no reason to hold any more."""
@@ -124,7 +137,9 @@ class RecordBuffer:
     def unwoken(self) -> list[PartitionBuffer]:
         """Those with records whose produce() was left by an exception before it rang; busy from now on."""
         found = [buffer for buffer in self.all if buffer.records and buffer.tp not in self.busy]
-        self.busy.update((buffer.tp, buffer) for buffer in found)
+        for buffer in found:
+            self.busy[buffer.tp] = buffer
+            buffer.ring()
         return found
 
     def take(self, buffer: PartitionBuffer, lane: int) -> list[HeldRecord]:
@@ -207,6 +222,11 @@ class RecordBuffer:
             for buffer in tuple(self.busy.values())
             if (waiting := buffer.waiting)
         }
+
+    @property
+    def any_waiting(self) -> bool:
+        """Whether records wait here, as far as the sender knows."""
+        return any(buffer.waiting for buffer in tuple(self.busy.values()))
 
     @property
     def waiting_in_busy(self) -> int:

@@ -36,7 +36,8 @@ _IDLE_READS_WITH_WINDOWS = 5_000
 class ClientUpdates:
     """Written by the sender's thread; throttle times and texts come from the threads that serve.
 
-    `changed` asks the sender to look again; it holds no native producer.
+    `changed` asks the sender to look again, at all; `heard`, at topics of which a broker has told. It holds no native
+    producer.
     """
 
     def __init__(self, delivery: Delivery, holds: Holds, failures: Failures, counters: DeliveryCounters) -> None:
@@ -45,6 +46,7 @@ class ClientUpdates:
         self.holds = holds
         self.failures = failures
         self.changed = False
+        self.heard: deque[str] = deque()
         self._hold: Callable[[], object] = bool
         self._arrived: deque[tuple[Callable[[str], None], str]] = deque(maxlen=_KEPT)
         self._batch_statistics: Statistics | None = None
@@ -86,7 +88,7 @@ class ClientUpdates:
     def heard_leaders(self, topic: str, lane: int | None, asked_at: float, told: TopicMetadata) -> bool:
         """This lane has asked who leads the topic's partitions; whether it knows all of them now."""
         knows = self.holds.cluster.heard(topic, lane, asked_at, told)
-        self.changed = True
+        self.heard.append(topic)
         return knows
 
     def quota_rejected(self) -> None:
@@ -102,11 +104,20 @@ class ClientUpdates:
             self.changed = False  # before the look: what changes meanwhile is looked at again
         return changed
 
+    def take_heard(self) -> list[str]:
+        """Topics to look at again, once."""
+        return [self.heard.popleft() for _ in range(len(self.heard))]
+
     def answered_within(self, seconds: float | None) -> None:
         """The first question was answered, or another one, or no broker answers."""
         if seconds is not None:
             self.holds.round_trip.guess(seconds)
         self.changed = True
+
+    @property
+    def skipped(self) -> bool:
+        """Whether the last statistics were not read."""
+        return self._skipped is not None
 
     def _skips(self, again: Callable[[str], None], text: str) -> bool:
         """Whether statistics need not be read: nothing is produced, and it takes a while with many partitions."""

@@ -1,10 +1,18 @@
 """FakeCluster is a Kafka cluster inside the process, controlled from any thread, with faults and quotas on order."""
 
+import io
 import itertools
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import warnings
 from collections.abc import Mapping
 from enum import Enum
+from functools import partial
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import IO, Any, Final, Literal, Self, cast
 
 from safeproducer.testing.fake.control import BrokerControl, Reading, Runtime, TopicControl
 from safeproducer.testing.fake.handlers import SERVED
@@ -314,3 +322,80 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
         failures, self._state.failures = self._state.failures, []
         if failures:
             raise ExceptionGroup("the fake cluster failed", failures)
+
+
+class FakeClusterProcess:
+    """A FakeCluster in a process of its own, for tests of load: it takes no interpreter lock from the clients.
+
+    ``with FakeClusterProcess(brokers=3) as cluster:`` takes FakeCluster's arguments, and ``cluster`` has its methods.
+    What goes wrong inside the cluster, and its warnings, come from the next call. The process ends with this one.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._made = args, kwargs
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> FakeCluster:
+        serve = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _serve as serve; serve()"
+        command = [sys.executable, "-c", serve]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603
+        try:
+            self._ask("__init__", *self._made[0], **self._made[1])
+        except BaseException:
+            with self._process:
+                raise
+        return cast(FakeCluster, self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._process:
+            try:
+                self._ask("__exit__", None, None, None)
+            except Exception as failed:
+                if error is None:
+                    raise
+                error.add_note(f"the fake cluster failed too: {failed!r}")
+
+    wait = FakeCluster.wait
+
+    def __getattr__(self, name: str) -> Any:
+        return self._ask(name) if isinstance(getattr(FakeCluster, name), property) else partial(self._ask, name)
+
+    def _ask(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            asked, answers = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
+            try:
+                asked.write(pickle.dumps((name, args, kwargs)))
+                asked.flush()
+                answer, error, warned = pickle.load(answers)  # noqa: S301
+            except (EOFError, OSError):
+                raise RuntimeError("the process of this FakeCluster has ended") from None
+        for warning in warned:
+            warnings.warn(warning, stacklevel=3)
+        if error is not None:
+            raise error
+        return answer
+
+
+def _serve() -> None:
+    """In the process of its own: do what is asked for, until nobody asks any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the tests may ask for more
+    asked, answers, sys.stdout = sys.stdin.buffer, sys.stdout.buffer, sys.stderr
+    cluster: Any = None
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        while cast(io.BufferedReader, asked).peek(1):
+            name, args, kwargs = pickle.load(asked)  # noqa: S301
+            answer = error = None
+            try:
+                if name == "__init__":
+                    cluster = FakeCluster(*args, **kwargs).__enter__()
+                else:
+                    found = getattr(cluster, name)
+                    answer = found(*args, **kwargs) if callable(found) else found
+            except Exception as raised:
+                error = raised
+            answers.write(pickle.dumps((answer, error, [warning.message for warning in warned])))
+            answers.flush()
+            warned.clear()

@@ -29,8 +29,11 @@ class RefusedError(ValueError):
     """A change that is refused; ``error_code`` is what the protocol answers."""
 
     def __init__(self, error_code: int, text: str) -> None:
-        super().__init__(text)
+        super().__init__(error_code, text)
         self.error_code = error_code
+
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 def is_topic_name(name: str) -> bool:

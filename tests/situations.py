@@ -334,6 +334,7 @@ def _no_partition(scene: Scene) -> None:
 
 def _too_few(scene: Scene, throttle: int = 0) -> None:
     scene.control.create_topic("r", 1, replication_factor=2, config={"min.insync.replicas": "2"})
+    scene.control.move_leader("r", to=1)
     producer = scene.warm()
     scene.control.set_throttle(throttle, broker=1)
     scene.send("r")

@@ -1,6 +1,7 @@
 """Changes of topics and configs over the protocol, by raw requests and by confluent_kafka's admin client."""
 
 import time
+import uuid
 from typing import Any
 
 import pytest
@@ -134,6 +135,35 @@ def test_the_admin_client_changes_configs_and_partitions(cluster: FakeCluster) -
     admin.delete_topics(["t"])["t"].result(5)
     with pytest.raises(ValueError, match="there is no 't'"):
         cluster.log("t")
+
+
+def test_leaders_and_followers_are_spread_as_by_kafka(cluster: FakeCluster) -> None:
+    """Topics begin at one broker after the other, partitions go round, and at each round followers stand one further.
+
+    Partitions that are added go on, and a topic that is made when a broker is away has none there.
+    """
+    for number in range(4):
+        cluster.create_topic(f"t{number}", replication_factor=2)
+    assert [cluster.leader(f"t{number}")[0] for number in range(4)] == [1, 2, 3, 1]
+    cluster.reset()
+    cluster.create_topic("first", 7, replication_factor=2)
+    cluster.create_topic("second", 2)
+    with RawClient(cluster.bootstrap) as client:
+        assert replicas(client, "first") == [[1, 2], [2, 3], [3, 1], [1, 3], [2, 1], [3, 2], [1, 2]]
+        assert replicas(client, "second") == [[2, 3, 1], [3, 1, 2]]
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_partitions([NewPartitions("second", 4)])["second"].result(5)
+        assert [found[0] for found in replicas(client, "second")] == [2, 3, 1, 2]
+        cluster.stop(2)
+        cluster.create_topic("third", 4)
+        assert replicas(client, "third") == [[1, 3], [3, 1], [1, 3], [3, 1]]
+
+
+def replicas(client: RawClient, topic: str) -> list[list[int]]:
+    """Of each partition, as placed."""
+    asked = [{"topic_id": uuid.UUID(int=0), "name": topic}]
+    found = client.ask("Metadata", 12, topics=asked)["topics"][0]["partitions"]
+    return [partition["replica_nodes"] for partition in sorted(found, key=lambda one: one["partition_index"])]
 
 
 # ---- topics

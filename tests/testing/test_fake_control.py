@@ -162,7 +162,7 @@ def test_one_broker_that_comes_back_is_enough(cluster: FakeCluster) -> None:
 def client(cluster: FakeCluster) -> Iterator[RawClient]:
     cluster.create_topic("t", 3, config={"min.insync.replicas": "1"})
     cluster.create_topic("u")
-    for topic, partition in (("t", 1), ("t", 2)):
+    for topic, partition in (("t", 1), ("t", 2), ("u", 0)):
         cluster.move_leader(topic, partition, to=1)
     with RawClient(cluster.bootstrap) as made:
         yield made

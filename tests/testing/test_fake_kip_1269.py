@@ -39,6 +39,8 @@ def test_each_partition_says_what_its_topic_retains(cluster: FakeCluster) -> Non
     cluster.create_topic("wide", 1, config={RETAIN: "20"})
     cluster.create_topic("narrow", 1)
     cluster.create_topic("inherits", 1)
+    for name in ("narrow", "inherits"):
+        cluster.move_leader(name, to=1)
     with RawClient(cluster.bootstrap) as client:
         wide, narrow, inherits = (topic_id(client, name) for name in ("wide", "narrow", "inherits"))
         frame = produce(client, wide)

@@ -180,6 +180,8 @@ def test_mutated_records_are_read_or_refused(cluster: FakeCluster) -> None:
             name = f"t{number % 10}"
             if number < 10:
                 cluster.create_topic(name)
+                if cluster.leader(name)[0] != 1:
+                    cluster.move_leader(name, to=1)
             batch = make_batch([b"value", b""], codec=rng.choice((0, 0, 1, 4)), pack=lambda raw: mutated(rng, raw))
             assert client.produce(name, batch)["error_code"] == 0
         for number in range(10):

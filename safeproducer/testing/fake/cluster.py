@@ -1,5 +1,6 @@
 """FakeCluster is a Kafka cluster inside the process, controlled from any thread, with faults and quotas on order."""
 
+import contextlib
 import io
 import itertools
 import pickle
@@ -327,7 +328,8 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
 class FakeClusterProcess:
     """A FakeCluster in a process of its own, for tests of load: it takes no interpreter lock from the clients.
 
-    ``with FakeClusterProcess(brokers=3) as cluster:`` takes FakeCluster's arguments, and ``cluster`` has its methods.
+    ``with FakeClusterProcess(brokers=3) as cluster:`` takes what FakeCluster takes, ``args`` and ``kwargs``, and has its
+    methods, which may be called from any thread.
     What goes wrong inside the cluster, and its warnings, come from the next call. The process ends with this one.
     """
 
@@ -349,7 +351,7 @@ class FakeClusterProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._process:
+        with contextlib.suppress(BrokenPipeError), self._process:
             try:
                 self._ask("__exit__", None, None, None)
             except Exception as failed:
@@ -365,12 +367,16 @@ class FakeClusterProcess:
     def _ask(self, name: str, *args: Any, **kwargs: Any) -> Any:
         with self._lock:
             asked, answers = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
+            question = pickle.dumps((name, args, kwargs))
             try:
-                asked.write(pickle.dumps((name, args, kwargs)))
+                asked.write(question)
                 asked.flush()
                 answer, error, warned = pickle.load(answers)  # noqa: S301
-            except (EOFError, OSError):
-                raise RuntimeError("the process of this FakeCluster has ended") from None
+            except BaseException as broken:
+                self._process.kill()  # else the next question would get the answer to this one
+                if isinstance(broken, EOFError | OSError):
+                    raise RuntimeError("the process of this FakeCluster has ended") from None
+                raise
         for warning in warned:
             warnings.warn(warning, stacklevel=3)
         if error is not None:

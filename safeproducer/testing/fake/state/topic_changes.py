@@ -63,7 +63,8 @@ def create_topic(
             raise RefusedError(INVALID_CONFIG, str(error)) from error
     if assignment is None:
         _check_count(partitions)
-        assignment = _spread(cluster, range(partitions), replication_factor)
+        first = len(cluster.topics)
+        assignment = _spread(cluster, range(first, first + partitions), replication_factor)
     else:
         _check_assignment(cluster, assignment)
     made = [Partition(index, tuple(replicas), replicas[0]) for index, replicas in enumerate(assignment)]
@@ -88,7 +89,8 @@ def create_partitions(
     _check_count(count)
     factor = len(topic.partitions[0].replicas)
     if assignment is None:
-        assignment = _spread(cluster, range(had, count), factor)
+        first = topic.partitions[0].replicas[0] - 1
+        assignment = _spread(cluster, range(first + had, first + count), factor)
     else:
         if len(assignment) != count - had:
             text = f"{len(assignment)} assignment(s) for {count - had} new partition(s)"
@@ -147,12 +149,19 @@ def _check_count(partitions: int) -> None:
         raise RefusedError(INVALID_PARTITIONS, text)
 
 
-def _spread(cluster: ClusterState, indexes: range, replication_factor: int) -> Assignment:
+def _spread(cluster: ClusterState, positions: range, replication_factor: int) -> Assignment:
+    """As Kafka does, but each topic begins at the broker behind that of the topic before, and not at random: leaders go
+    round the brokers, and followers stand further from theirs at each round."""
     living = [broker.id for broker in cluster.alive]
-    if not 1 <= replication_factor <= len(living):
-        text = f"replication_factor: {replication_factor} is not between 1 and the {len(living)} living brokers"
+    count = len(living)
+    if not 1 <= replication_factor <= count:
+        text = f"replication_factor: {replication_factor} is not between 1 and the {count} living brokers"
         raise RefusedError(INVALID_REPLICATION_FACTOR, text)
-    return [[living[(first + step) % len(living)] for step in range(replication_factor)] for first in indexes]
+    return [
+        [living[at % count]]
+        + [living[(at + 1 + (at // count + step) % (count - 1)) % count] for step in range(replication_factor - 1)]
+        for at in positions
+    ]
 
 
 def _check_assignment(cluster: ClusterState, assignment: Assignment) -> None:

@@ -124,16 +124,8 @@ def _uuid() -> tuple[Read, Write]:
     return read, write
 
 
-_FIXED = {
-    "int8": _fixed("b"),
-    "int16": _fixed("h"),
-    "uint16": _fixed("H"),
-    "int32": _fixed("i"),
-    "int64": _fixed("q"),
-    "float64": _fixed("d"),
-    "bool": _fixed("?"),
-    "uuid": _uuid(),
-}
+_LAYOUTS = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "float64": "d", "bool": "?"}
+_FIXED = {**{kind: _fixed(layout) for kind, layout in _LAYOUTS.items()}, "uuid": _uuid()}
 
 
 def first_and_last(versions_text: str | None) -> tuple[int, int]:
@@ -152,14 +144,7 @@ def holds(versions_text: str | None, version: int) -> bool:
     return first <= version <= last
 
 
-_EMPTY: Mapping[str, Any] = {
-    "string": "",
-    "bytes": b"",
-    "records": b"",
-    "uuid": uuid.UUID(int=0),
-    "bool": False,
-    "float64": 0.0,
-}
+_EMPTY: Mapping[str, Any] = {"bytes": b"", "records": b"", "uuid": uuid.UUID(int=0), "float64": 0.0}
 
 
 def _default(field: Mapping[str, Any]) -> Any:

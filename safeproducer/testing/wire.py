@@ -50,41 +50,26 @@ def _nullable(name: str, kind: str, versions: str = "0+", **more: Any) -> dict[s
     return _field(name, kind, versions, nullableVersions=versions, default="null", **more)
 
 
-_PARTITIONS = [_field("TopicId", "uuid"), _field("Partitions", "[]int32")]
-_HEAD = {"apiKey": _KEY, "validVersions": "0-1", "flexibleVersions": "0+"}
-
+_TOPICS: dict[str, Any] = {"fields": [_field("TopicId", "uuid"), _field("Partitions", "[]int32")]}
+_ASKED = [
+    *(_field(name, kind) for name, kind in (("GroupId", "string"), ("MemberId", "string"), ("MemberEpoch", "int32"))),
+    *(_nullable(name, "string") for name in ("InstanceId", "RackId")),
+    _field("RebalanceTimeoutMs", "int32", default="-1"),
+    _nullable("SubscribedTopicNames", "[]string"),
+    _nullable("SubscribedTopicRegex", "string", "1+"),
+    _nullable("ServerAssignor", "string"),
+    _nullable("TopicPartitions", "[]TopicPartitions", **_TOPICS),
+]
+_ANSWERED = [
+    _field("ThrottleTimeMs", "int32"),
+    _field("ErrorCode", "int16"),
+    *(_nullable(name, "string") for name in ("ErrorMessage", "MemberId")),
+    *(_field(name, "int32") for name in ("MemberEpoch", "HeartbeatIntervalMs")),
+    _nullable("Assignment", "Assignment", fields=[_field("TopicPartitions", "[]TopicPartitions", **_TOPICS)]),
+]
 SCHEMAS: dict[str, dict[str, Any]] = {
-    "ConsumerGroupHeartbeatRequest": {
-        "name": "ConsumerGroupHeartbeatRequest",
-        **_HEAD,
-        "fields": [
-            _field("GroupId", "string"),
-            _field("MemberId", "string"),
-            _field("MemberEpoch", "int32"),
-            _nullable("InstanceId", "string"),
-            _nullable("RackId", "string"),
-            _field("RebalanceTimeoutMs", "int32", default="-1"),
-            _nullable("SubscribedTopicNames", "[]string"),
-            _nullable("SubscribedTopicRegex", "string", "1+"),
-            _nullable("ServerAssignor", "string"),
-            _nullable("TopicPartitions", "[]TopicPartitions", fields=_PARTITIONS),
-        ],
-    },
-    "ConsumerGroupHeartbeatResponse": {
-        "name": "ConsumerGroupHeartbeatResponse",
-        **_HEAD,
-        "fields": [
-            _field("ThrottleTimeMs", "int32"),
-            _field("ErrorCode", "int16"),
-            _nullable("ErrorMessage", "string"),
-            _nullable("MemberId", "string"),
-            _field("MemberEpoch", "int32"),
-            _field("HeartbeatIntervalMs", "int32"),
-            _nullable(
-                "Assignment", "Assignment", fields=[_field("TopicPartitions", "[]TopicPartitions", fields=_PARTITIONS)]
-            ),
-        ],
-    },
+    name: {"name": name, "apiKey": _KEY, "validVersions": "0-1", "flexibleVersions": "0+", "fields": fields}
+    for name, fields in (("ConsumerGroupHeartbeatRequest", _ASKED), ("ConsumerGroupHeartbeatResponse", _ANSWERED))
 }
 """As the files of Kafka spell them, by the name of such a file."""
 
@@ -99,10 +84,8 @@ def extend_api_versions(schema: dict[str, Any]) -> None:
         return
     schema["validVersions"] = f"{first}-{_VERSION}"
     if schema["name"] == "ApiVersionsRequest":
-        versions = f"{_VERSION}+"
-        cluster = {"name": "ClusterId", "type": "string", "versions": versions, "nullableVersions": versions}
-        node = {"name": "NodeId", "type": "int32", "versions": versions, "default": "-1"}
-        schema["fields"] += [{**cluster, "default": "null"}, node]
+        since = f"{_VERSION}+"
+        schema["fields"] += [_nullable("ClusterId", "string", since), _field("NodeId", "int32", since, default="-1")]
 
 
 _SCHEMA_NAME = "ProducerStateBatchesToRetain"
@@ -117,10 +100,9 @@ def extend_produce(schema: dict[str, Any]) -> None:
     if schema["name"] == "ProduceResponse":
         topics = next(field for field in schema["fields"] if field["name"] == "Responses")
         partitions = next(field for field in topics["fields"] if field["name"] == "PartitionResponses")
-        versions = f"{PRODUCE_VERSION}+"
-        field = {"name": _SCHEMA_NAME, "type": "int32", "versions": versions, "taggedVersions": versions, "tag": TAG}
+        since = f"{PRODUCE_VERSION}+"
         for fields in (partitions["fields"], topics["fields"]):
-            fields.append({**field, "default": str(DEFAULT)})
+            fields.append(_field(_SCHEMA_NAME, "int32", since, taggedVersions=since, tag=TAG, default=str(DEFAULT)))
 
 
 Kind = Literal["Request", "Response"]

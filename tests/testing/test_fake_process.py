@@ -126,8 +126,10 @@ def test_a_lost_process_is_told() -> None:
             cluster.log("t")
         raise RuntimeError("this test has ended, too")
     assert "the process of this FakeCluster has ended" in raised.value.__notes__[0]
-    with pytest.raises(RuntimeError, match="the process of this FakeCluster has ended"), FakeClusterProcess(1):
-        ({*psutil.Process().children()} - before).pop().kill()
+    with pytest.raises(RuntimeError, match="the process of this FakeCluster has ended"), FakeClusterProcess(1):  # noqa: PT012
+        child = ({*psutil.Process().children()} - before).pop()
+        child.kill()
+        child.wait(10)
 
 
 def test_it_ends_with_the_process_that_made_it() -> None:

@@ -1,19 +1,18 @@
 """FakeCluster is a Kafka cluster inside the process, controlled from any thread, with faults and quotas on order."""
 
 import contextlib
-import io
 import itertools
 import pickle
 import signal
-import subprocess
 import sys
 import threading
 import warnings
 from collections.abc import Mapping
 from enum import Enum
 from functools import partial
+from subprocess import PIPE, Popen
 from types import TracebackType
-from typing import IO, Any, Final, Literal, Self, cast
+from typing import Any, Final, Literal, Self, cast
 
 from safeproducer.testing.fake.control import BrokerControl, Reading, Runtime, TopicControl
 from safeproducer.testing.fake.handlers import SERVED
@@ -263,9 +262,8 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
         self._thread.start()
         for broker_id in range(1, self._size + 1):
             reserved = reserve()
-            state = BrokerState(
-                broker_id, reserved.getsockname()[1], self._kip_1269, self._static, self._state.broker_defaults
-            )
+            port, defaults = reserved.getsockname()[1], self._state.broker_defaults
+            state = BrokerState(broker_id, port, self._kip_1269, self._static, defaults)
             state.measure_anew(self._state.quotas)
             self._state.brokers[broker_id] = state
             self._brokers[broker_id] = Broker(self._state, state, reserved, numbers)
@@ -328,9 +326,8 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
 class FakeClusterProcess:
     """A FakeCluster in a process of its own, for tests of load: it takes no interpreter lock from the clients.
 
-    ``with FakeClusterProcess(brokers=3) as cluster:`` takes what FakeCluster takes, ``args`` and ``kwargs``, and has its
-    methods, which may be called from any thread.
-    What goes wrong inside the cluster, and its warnings, come from the next call. The process ends with this one.
+    ``with FakeClusterProcess(brokers=3) as cluster:`` takes FakeCluster's arguments as ``args`` and ``kwargs``, and
+    has its methods, for any thread. Its warnings come from the next call. The process ends with this one.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -339,8 +336,7 @@ class FakeClusterProcess:
 
     def __enter__(self) -> FakeCluster:
         serve = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _serve as serve; serve()"
-        command = [sys.executable, "-c", serve]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603
+        self._process = Popen([sys.executable, "-c", serve], stdin=PIPE, stdout=PIPE)  # noqa: S603
         try:
             self._ask("__init__", *self._made[0], **self._made[1])
         except BaseException:
@@ -348,10 +344,8 @@ class FakeClusterProcess:
                 raise
         return cast(FakeCluster, self)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with contextlib.suppress(BrokenPipeError), self._process:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        with self._process:
             try:
                 self._ask("__exit__", None, None, None)
             except Exception as failed:
@@ -366,16 +360,17 @@ class FakeClusterProcess:
 
     def _ask(self, name: str, *args: Any, **kwargs: Any) -> Any:
         with self._lock:
-            asked, answers = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
+            asked, answers = cast(Any, self._process.stdin), cast(Any, self._process.stdout)
             question = pickle.dumps((name, args, kwargs))
             try:
                 asked.write(question)
                 asked.flush()
                 answer, error, warned = pickle.load(answers)  # noqa: S301
-            except BaseException as broken:
+            except (EOFError, OSError, ValueError):
+                asked.raw.close()  # else closing it would fail again
+                raise RuntimeError("the process of this FakeCluster has ended") from None
+            except BaseException:
                 self._process.kill()  # else the next question would get the answer to this one
-                if isinstance(broken, EOFError | OSError):
-                    raise RuntimeError("the process of this FakeCluster has ended") from None
                 raise
         for warning in warned:
             warnings.warn(warning, stacklevel=3)
@@ -389,19 +384,17 @@ def _serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the tests may ask for more
     asked, answers, sys.stdout = sys.stdin.buffer, sys.stdout.buffer, sys.stderr
     cluster: Any = None
-    with warnings.catch_warnings(record=True) as warned:
+    with contextlib.suppress(EOFError), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        while cast(io.BufferedReader, asked).peek(1):
+        while True:
             name, args, kwargs = pickle.load(asked)  # noqa: S301
-            answer = error = None
             try:
-                if name == "__init__":
-                    cluster = FakeCluster(*args, **kwargs).__enter__()
-                else:
-                    found = getattr(cluster, name)
-                    answer = found(*args, **kwargs) if callable(found) else found
+                found = getattr(cluster, name) if cluster else FakeCluster
+                answer, error = found(*args, **kwargs) if callable(found) else found, None
+                if not cluster:
+                    cluster, answer = answer.__enter__(), None
             except Exception as raised:
-                error = raised
+                answer, error = None, raised
             answers.write(pickle.dumps((answer, error, [warning.message for warning in warned])))
             answers.flush()
             warned.clear()

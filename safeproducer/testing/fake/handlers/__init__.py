@@ -4,31 +4,8 @@ import re
 
 from safeproducer.policy.window import PRODUCE_VERSION
 from safeproducer.testing.codec import Body
-from safeproducer.testing.fake.handlers.admin import (
-    alter_client_quotas,
-    alter_configs,
-    create_partitions,
-    create_topics,
-    delete_topics,
-    describe_client_quotas,
-    describe_configs,
-)
-from safeproducer.testing.fake.handlers.metadata import (
-    alter_reassignments,
-    describe_cluster,
-    describe_log_dirs,
-    describe_topic_partitions,
-    find_coordinator,
-    heartbeat,
-    join_group,
-    list_reassignments,
-    metadata,
-    offset_commit,
-    offset_fetch,
-)
-from safeproducer.testing.fake.handlers.read import fetch, list_offsets, offset_for_leader_epoch
+from safeproducer.testing.fake.handlers import admin, metadata, read, write
 from safeproducer.testing.fake.handlers.request import Handler, Request
-from safeproducer.testing.fake.handlers.write import describe_producers, init_producer_id, produce
 from safeproducer.testing.fake.state.cluster_state import BrokerState
 from safeproducer.testing.fake.state.sasl import MECHANISMS, SaslError
 from safeproducer.testing.wire import api_key
@@ -112,31 +89,31 @@ def _refusal(request: Request) -> int:
 
 
 SERVED: dict[str, tuple[int, int, Handler]] = {
-    "AlterClientQuotas": (0, 1, alter_client_quotas),
-    "AlterPartitionReassignments": (0, 1, alter_reassignments),
+    "AlterClientQuotas": (0, 1, admin.alter_client_quotas),
+    "AlterPartitionReassignments": (0, 1, metadata.alter_reassignments),
     "ApiVersions": (0, 5, api_versions),
-    "ConsumerGroupHeartbeat": (0, 1, heartbeat),
-    "CreatePartitions": (0, 3, create_partitions),
-    "CreateTopics": (2, 7, create_topics),
-    "DeleteTopics": (1, 6, delete_topics),
-    "DescribeClientQuotas": (0, 1, describe_client_quotas),
-    "DescribeCluster": (0, 2, describe_cluster),
-    "DescribeConfigs": (1, 4, describe_configs),
-    "DescribeLogDirs": (1, 5, describe_log_dirs),
-    "DescribeProducers": (0, 0, describe_producers),
-    "DescribeTopicPartitions": (0, 0, describe_topic_partitions),
-    "Fetch": (4, 18, fetch),
-    "FindCoordinator": (0, 6, find_coordinator),
-    "IncrementalAlterConfigs": (0, 1, alter_configs),
-    "InitProducerId": (0, 5, init_producer_id),
-    "JoinGroup": (0, 9, join_group),
-    "ListOffsets": (1, 11, list_offsets),
-    "ListPartitionReassignments": (0, 0, list_reassignments),
-    "Metadata": (0, 13, metadata),
-    "OffsetCommit": (2, 10, offset_commit),
-    "OffsetFetch": (1, 10, offset_fetch),
-    "OffsetForLeaderEpoch": (2, 4, offset_for_leader_epoch),
-    "Produce": (3, PRODUCE_VERSION, produce),
+    "ConsumerGroupHeartbeat": (0, 1, metadata.heartbeat),
+    "CreatePartitions": (0, 3, admin.create_partitions),
+    "CreateTopics": (2, 7, admin.create_topics),
+    "DeleteTopics": (1, 6, admin.delete_topics),
+    "DescribeClientQuotas": (0, 1, admin.describe_client_quotas),
+    "DescribeCluster": (0, 2, metadata.describe_cluster),
+    "DescribeConfigs": (1, 4, admin.describe_configs),
+    "DescribeLogDirs": (1, 5, metadata.describe_log_dirs),
+    "DescribeProducers": (0, 0, write.describe_producers),
+    "DescribeTopicPartitions": (0, 0, metadata.describe_topic_partitions),
+    "Fetch": (4, 18, read.fetch),
+    "FindCoordinator": (0, 6, metadata.find_coordinator),
+    "IncrementalAlterConfigs": (0, 1, admin.alter_configs),
+    "InitProducerId": (0, 5, write.init_producer_id),
+    "JoinGroup": (0, 9, metadata.join_group),
+    "ListOffsets": (1, 11, read.list_offsets),
+    "ListPartitionReassignments": (0, 0, metadata.list_reassignments),
+    "Metadata": (0, 13, metadata.metadata),
+    "OffsetCommit": (2, 10, metadata.offset_commit),
+    "OffsetFetch": (1, 10, metadata.offset_fetch),
+    "OffsetForLeaderEpoch": (2, 4, read.offset_for_leader_epoch),
+    "Produce": (3, PRODUCE_VERSION, write.produce),
     "SaslAuthenticate": (0, 2, sasl_authenticate),
     "SaslHandshake": (0, 1, sasl_handshake),
 }

@@ -167,18 +167,8 @@ def _retained(request: Request, topic: Topic | None, partition: Partition | None
 
 def _seen(batch: ProducedBatch, error: int, offset: int, duplicate: bool) -> JournalBatch:
     header = batch.header
-    return JournalBatch(
-        batch.topic or "",
-        batch.partition,
-        header.producer_id,
-        header.epoch,
-        header.base_sequence,
-        header.last_sequence,
-        header.count,
-        error,
-        offset,
-        duplicate,
-    )
+    numbers = header.producer_id, header.epoch, header.base_sequence, header.last_sequence, header.count
+    return JournalBatch(batch.topic or "", batch.partition, *numbers, error, offset, duplicate)
 
 
 def _check(
@@ -195,10 +185,6 @@ def _check(
     ahead = 0 if cluster.stamps(request.broker, topic) else header.max_timestamp - cluster.clock.now_ms()
     if ahead > cluster.value(request.broker, topic, "message.timestamp.after.max.ms"):
         return INVALID_TIMESTAMP, f"a timestamp is {ahead} ms in the future"
-    return _check_header(header)
-
-
-def _check_header(header: BatchHeader) -> tuple[int, str | None]:
     if header.compression > _LAST_CODEC:
         return UNKNOWN_SERVER_ERROR, f"there is no compression {header.compression}"
     wrong = _invalid(header)

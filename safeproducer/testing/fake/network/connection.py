@@ -276,18 +276,6 @@ class Connection:
         muted: int = 0,
     ) -> None:
         known = header or RequestHeader("", -1, -1, -1, None, None)
-        entry = JournalEntry(
-            arrived,
-            self._broker.id,
-            self._number,
-            known.client_id,
-            known.api,
-            known.version,
-            known.correlation_id,
-            outcome,
-            tuple(request.produced) if request else (),
-            note,
-            self._session.user,
-            muted,
-        )
-        self._cluster.journal.append(entry)
+        came = arrived, self._broker.id, self._number, known.client_id, known.api, known.version, known.correlation_id
+        produced = tuple(request.produced) if request else ()
+        self._cluster.journal.append(JournalEntry(*came, outcome, produced, note, self._session.user, muted))

@@ -4,7 +4,7 @@ A config that is listed here acts, unless its definition says that it is only ke
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from safeproducer.policy import window as kip
@@ -74,15 +74,7 @@ BROKER: Mapping[str, Definition] = {
     "quota.window.num": Definition(INT, "11", 1, dynamic=False),
     "quota.window.size.seconds": Definition(INT, "1", 1, dynamic=False),
     **{
-        definition.broker_name: Definition(
-            definition.type,
-            definition.default,
-            definition.minimum,
-            None,
-            definition.kip_1269,
-            definition.acts,
-            choices=definition.choices,
-        )
+        definition.broker_name: replace(definition, broker_name=None)
         for definition in TOPIC.values()
         if definition.broker_name is not None
     },

@@ -116,17 +116,9 @@ def _candidates(user: str, client_id: str) -> list[tuple[Entity, tuple[str, str]
     if not client_id:
         return [(named, (user, "")), (default, (user, ""))]
     client, any_client = frozenset({(CLIENT_ID, client_id)}), frozenset({(CLIENT_ID, None)})
-    pair = (user, client_id)
-    return [
-        (named | client, pair),
-        (named | any_client, pair),
-        (named, (user, "")),
-        (default | client, pair),
-        (default | any_client, pair),
-        (default, (user, "")),
-        (client, ("", client_id)),
-        (any_client, ("", client_id)),
-    ]
+    pair, own, clients = (user, client_id), (user, ""), ("", client_id)
+    users = [((of_user | client, pair), (of_user | any_client, pair), (of_user, own)) for of_user in (named, default)]
+    return [*users[0], *users[1], (client, clients), (any_client, clients)]
 
 
 def _check_entity(entity: Entity) -> None:

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
 
 from safeproducer import ConfigurationError, DeliveryError, SafeProducer
+from safeproducer.pipeline import turn
 from safeproducer.pipeline.cluster import id_expirations
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.policy.outcome import Outcome
@@ -166,7 +167,7 @@ def reject_the_first_after_a_rest(cluster: FakeCluster, **config: Any) -> list[R
     """The leader has forgotten the producer, and rejects the first batch for now; reports of both partitions."""
     cluster.create_topic("rested", partitions=2)
     reports: list[Report] = []
-    with made(SafeProducer, cluster, **config) as producer:
+    with mock.patch.object(turn, "rest", return_value=0.3), made(SafeProducer, cluster, **config) as producer:
 
         def send(*values: bytes) -> None:
             for value in values:

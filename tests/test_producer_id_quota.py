@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 
 from safeproducer import DeliveryError, Outcome, SafeProducer
 from safeproducer.hooks import Hook
+from safeproducer.pipeline import turn
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.records import Record
 from safeproducer.testing import FakeCluster
@@ -158,7 +159,8 @@ def test_records_that_a_leader_counts_again_after_a_rest_are_sent_again(
             lane = engine_of(producer).updates.holds.direct
             poll_until(producer, lambda: lane is None or lane.probation.open)  # it has noticed a rest, too
 
-        later(cluster, config, hooks, again)
+        with mock.patch.object(turn, "rest", return_value=0.3):
+            later(cluster, config, hooks, again)
 
 
 @pytest.mark.parametrize("hooks", [[], [Watching()]], ids=["alone", "hooks"])

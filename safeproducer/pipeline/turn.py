@@ -19,6 +19,7 @@ from safeproducer.pipeline.polling import Serving
 from safeproducer.pipeline.renewal import DirectRenewal
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
+from safeproducer.policy.expiry import rest
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
 
@@ -41,8 +42,7 @@ class Turns:
 
     It acts on what the client told: which way records go, whether they go at all, and how many lanes there are. It also
     says when the sender of an idle producer may sleep longer: its turns were half of what an idle producer cost. After
-    a rest there is another slow start. How long a leader remembers is not known well enough to wait for that: its clock
-    differs, timestamps may be old, and nobody was asked in the first minute.
+    a rest in which leaders may have forgotten the producer, first batches are on probation again.
     """
 
     _route: Route
@@ -222,14 +222,21 @@ class Turns:
             return min(due, self._dispatcher.lanes.next_look(now), now + LONGEST_SLEEP)
         if (accepted := self._calls.counters.accepted) != self._accepted:
             self._accepted, self._since = accepted, now
-        timeout, rested = self._updates.delivery.timeout, now >= self._since + _RESTS_AFTER
-        if rested and not waits and direct is not None and self._updates.delivery.waits_for_id:
+        delivery, rested = self._updates.delivery, now >= self._since + _RESTS_AFTER
+        timeout = delivery.timeout
+        if now >= self._since + self._rests_for and not waits and direct is not None and delivery.waits_for_id:
             direct.rest()
             self._route.leave()
         idle = rested and (timeout is None or timeout >= _RESTS_WITH)
         self._longest = LONGEST_REST if idle else LONGEST_SLEEP
         self._until = now + (_TURN_EVERY if idle else LONGEST_REST if rested else LONGEST_SLEEP)
         return now + self._longest
+
+    @property
+    def _rests_for(self) -> float:
+        """Seconds of a rest in which a leader may forget the producer: it counts from timestamps, which may be old."""
+        expirations = self._dispatcher.expiry.expirations
+        return _RESTS_AFTER if expirations.timestamps else rest(expirations.current)
 
     @property
     def _is_quiet(self) -> bool:

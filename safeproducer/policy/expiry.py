@@ -52,6 +52,8 @@ _MOST_MARGIN = 0.25
 """Share of the horizon: a short one leaves no more."""
 LEAST_LIMIT = 2.0
 """Ages of direct records are known to half a second: a shorter limit would purge what is healthy."""
+_LEAST_HORIZON = 60.0
+"""Seconds: brokers are not asked before, and none that is in use remembers a producer for less."""
 _FIRST_ATTEMPT = 0.25
 """Share of the limit that a batch may take whose records have waited here for most of it."""
 _WITHOUT_END = "for ever (message.timeout.ms is 0)"
@@ -184,6 +186,14 @@ def horizon(answers: Iterable[Told], transactional: bool = False) -> Horizon:
 def given(seconds: float, setting: str) -> Horizon:
     """The application says what it is."""
     return Horizon(seconds, Source.SETTING, f"{setting} is {seconds * 1000:.0f}", {})
+
+
+def rest(known: Horizon | None) -> float:
+    """Seconds without a record after which leaders may have forgotten the producer: half of what they remember.
+
+    Clocks differ, and records had their timestamps before they were sent. Who has not told remembers for a minute.
+    """
+    return min(_LEAST_HORIZON, _LEAST_HORIZON if known is None else known.limit) / 2
 
 
 def margin(seconds: float) -> float:

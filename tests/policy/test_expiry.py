@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeproducer.policy import expiry
-from safeproducer.policy.expiry import DAY, PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, Source
+from safeproducer.policy.expiry import DAY, PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, Horizon, Source, rest
 
 horizons = st.floats(0.001, 10 * DAY)
 timeouts = st.integers(1, 1_000_000_000).map(lambda ms: ms / 1000)
@@ -141,3 +141,10 @@ def test_timestamps_are_too_old_beyond_what_clocks_may_differ() -> None:
     assert not expiry.is_too_old(DAY + 1, DAY)
     assert expiry.is_too_old(DAY + 11, DAY)
     assert expiry.is_too_old(DAY, 10)
+
+
+@pytest.mark.parametrize(("seconds", "least"), [(None, 30.0), (86_400.0, 30.0), (40.0, 15.0), (1.0, 1.0)])
+def test_a_rest_is_half_of_what_leaders_remember(seconds: float | None, least: float) -> None:
+    """No burst pays for a leader that forgets within a day; who has not told is taken to remember for a minute."""
+    known = None if seconds is None else Horizon(seconds, Source.BROKER, "", {})
+    assert rest(known) == least

@@ -196,7 +196,8 @@ def judged(by_case: Sequence[Sequence[Pair]]) -> list[Bar]:
         if mode == "auto" and not case.rtt:
             limits.append((f"CPU less {CPU_SLACK} s", pair.worst("cpu", CPU_SLACK), MOST_CPU))
         limits.append(("more missing", pair.most_more("missing"), 0.0))
-        limits.append(("more Metadata requests", pair.most_more("metadata"), case.topics / 50 + 10))
+        if all(pair.middle(phase, "metadata") is not None for phase in pair.phases):
+            limits.append(("more Metadata requests", pair.most_more("metadata"), case.topics / 50 + 10))
         left_out = len(pair.theirs[0].phases) - len(pair.phases)
         limits.append(("phases left out", (left_out, "behind those that did not end"), 0.0))
         if case.all >= MANY:

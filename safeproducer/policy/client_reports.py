@@ -128,7 +128,7 @@ def throttling(node: int, until: float, now: float) -> Trouble:
 
 SETTLES = 1.0
 """Seconds within which brokers may still differ: metadata that is younger by more counts, whatever it says."""
-_SAME = 0.01
+SAME = 0.01
 """Seconds by which the time of the same metadata differs each time that statistics tell its age."""
 NO_EPOCH = -1
 
@@ -222,4 +222,4 @@ def supersedes(rank: int, at: float, known_rank: int, known_at: float) -> bool:
     """
     if abs(at - known_at) > SETTLES:
         return at > known_at
-    return rank > known_rank or (rank == known_rank and at > known_at + _SAME)
+    return rank > known_rank or (rank == known_rank and at > known_at + SAME)

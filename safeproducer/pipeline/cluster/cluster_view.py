@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import count
+from operator import add
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +17,7 @@ from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.cluster.outdated_metadata import OutdatedMetadata
 from safeproducer.policy.client_reports import (
     RECURS_WITHIN,
+    SAME,
     PartitionInfo,
     PartitionMetadata,
     TopicMetadata,
@@ -46,14 +48,17 @@ Configs = tuple[float, Mapping[str, str | None] | str]
 """When they were asked for; those of a topic or broker that concern replication, or which right is missing."""
 
 
-def change(known: dict[_Key, _Value], key: _Key, none: _Value, to: Callable[[_Value], _Value]) -> None:
-    """Replace a value as a whole, so that no thread undoes what another one has written meanwhile. No lock."""
+def change(known: dict[_Key, _Value], key: _Key, none: _Value, to: Callable[[_Value], _Value]) -> tuple[_Value, _Value]:
+    """Replace a value as a whole, so that no thread undoes what another one has written meanwhile. No lock.
+
+    Returns what it was, and what it is.
+    """
     while True:
         before = known.setdefault(key, none)
         after = to(before)
         if known[key] is before:  # one step under the interpreter lock: it switches only at calls and backward jumps
             known[key] = after
-            return
+            return before, after
 
 
 class Partitions:
@@ -66,6 +71,8 @@ class Partitions:
         self._counts: dict[str, tuple[int, float]] = {}
         """(number of partitions, when the metadata that says so came); 0 when there is no such topic."""
         self._infos: dict[TopicPartition, PartitionInfo] = {}
+        self._leads: dict[int, int] = {}
+        """Broker -> how many partitions it leads."""
         self._sticky_choice: dict[str, tuple[int, float]] = {}
         self.looked_at: dict[str, float] = {}
         """Topic -> when the last answer that tells its replicas was asked for."""
@@ -99,13 +106,12 @@ class Partitions:
 
     def leaders(self, topic: str, partition: int) -> set[int]:
         """Who may lead a record of it: of one whose partition is not known, all that lead one of the topic."""
-        infos = self._infos.copy().items()
-        found = {info.leader for (name, number), info in infos if name == topic and partition in (number, UNPLACED)}
-        return {node for node in found if node is not None}
+        numbers = range(self.count(topic)) if partition == UNPLACED else (partition,)
+        return {node for number in numbers if (node := self.leader(topic, number)) is not None}
 
     def nodes(self) -> set[int]:
         """The brokers that lead a partition."""
-        return {info.leader for info in self._infos.copy().values() if info.leader is not None}
+        return {node for node, leads in self._leads.copy().items() if leads > 0}
 
     def update(self, topic: str, told: TopicMetadata, at: float) -> None:
         """What metadata that came at `at` say of a topic's partitions; empty: no such topic.
@@ -119,21 +125,27 @@ class Partitions:
         if not count or supersedes(highest, at, count, since):
             self._counts[topic] = highest, at
             for partition in range(highest, count):
-                change(self._infos, (topic, partition), _UNHEARD, partial(PartitionInfo.forgotten, step=next_step))
+                self._change((topic, partition), partial(PartitionInfo.forgotten, step=next_step))
             count = highest
         for partition, metadata in told.items():
             known = self._infos.get((topic, partition), _UNHEARD)
             if partition < count and known.learnt(metadata, at, next_step) is not known:
-                learns = partial(PartitionInfo.learnt, told=metadata, at=at, step=next_step)
-                change(self._infos, (topic, partition), _UNHEARD, learns)
+                self._change((topic, partition), partial(PartitionInfo.learnt, told=metadata, at=at, step=next_step))
         if any(metadata.replicas is not None for metadata in told.values()):
             self.looked_at[topic] = max(at, self.looked_at.get(topic, at))
 
     def learn_replicas(self, topic: str, told: TopicMetadata, at: float) -> None:
         """What no lane has heard: replicas only, not who leads."""
         for partition, found in told.items():
-            change(self._infos, (topic, partition), _UNHEARD, partial(PartitionInfo.with_replicas, told=found, at=at))
+            self._change((topic, partition), partial(PartitionInfo.with_replicas, told=found, at=at))
         self.looked_at[topic] = at
+
+    def _change(self, tp: TopicPartition, to: Callable[[PartitionInfo], PartitionInfo]) -> None:
+        before, after = change(self._infos, tp, _UNHEARD, to)
+        if before.leader != after.leader:
+            for node, more in (before.leader, -1), (after.leader, 1):
+                if node is not None:
+                    change(self._leads, node, 0, partial(add, more))
 
     def replicated(self, topic: str) -> dict[TopicPartition, PartitionInfo]:
         """The partitions whose replicas are known."""
@@ -219,14 +231,14 @@ class ClusterView:
             elif broker.produce_requests > earlier.produce_requests and broker.received > earlier.received:
                 since = statistics.at if before is None else before.at
                 change(self._brokers, node, _NEW, partial(BrokerInfo.answers, since=since, at=statistics.at))
-        topics: dict[str, dict[int, PartitionMetadata]] = {}
-        for (topic, partition), entry in statistics.partitions.items():
-            if partition >= 0:
-                topics.setdefault(topic, {})[partition] = PartitionMetadata(entry.leader, entry.leader_epoch)
+        topics: dict[str, dict[int, PartitionMetadata]] = {topic: {} for topic in _changed(before, statistics)}
+        for (topic, partition), entry in statistics.partitions.items() if topics else ():
+            if topic in topics and partition >= 0:
+                topics[topic][partition] = PartitionMetadata(entry.leader, entry.leader_epoch)
         for topic, told in topics.items():
             # A topic that a lane has not heard of is listed, too, with the partitions that records were made for.
             known, age = self.partitions.count(topic), statistics.metadata_ages.get(topic, 0.0)
-            if max(told.values())[0] >= 0 or (age and known and len(told) >= known):
+            if max(told.values(), default=(-1,))[0] >= 0 or (age and known and len(told) >= known):
                 self._learn(topic, told, statistics.at - age, lane if lane == DIRECT_LANE else None, statistics.at)
         self._meet_brokers()
 
@@ -357,6 +369,20 @@ class ClusterView:
     def serves_others(self, node: int | None, silent: Collection[int | None], now: float) -> bool:
         """Whether a broker other than `node` takes records, and none of those that are `silent`."""
         return bool(self.partitions.nodes() - {node} - set(self.throttle.deadlines(now)) - set(silent))
+
+
+def _changed(before: Statistics | None, after: Statistics) -> set[str]:
+    """The topics of which a client has other metadata than before, or younger."""
+    if before is None:
+        return {topic for topic, _ in after.partitions}
+    came = {topic: before.at - age for topic, age in before.metadata_ages.items()}
+    ages = after.metadata_ages.items()
+    changed = {topic for topic, age in ages if not age or abs(after.at - age - came.get(topic, -NEVER)) > SAME}
+    for tp, row in after.partitions.items():
+        was = before.partitions.get(tp)
+        if was is not row and (was is None or was.leader != row.leader or was.leader_epoch != row.leader_epoch):
+            changed.add(tp[0])
+    return changed
 
 
 def _cut(info: BrokerInfo, cuts: int, at: float) -> BrokerInfo:

@@ -10,16 +10,18 @@ partitions, the others are to ask, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
+from typing import Any
 
-from safeproducer.policy.types import DIRECT_LANE, TopicPartition
+from safeproducer.policy.types import DIRECT_LANE, NEVER, TopicPartition
 
 _PATIENCE = 120.0
 """Seconds after which one that still got no answer may send all the same: twice the default of socket.timeout.ms, after
 which it gives up on the broker that it asks."""
 DIFFER = 1.0
 """Seconds for which records that name no partition wait for lanes to learn how many there are."""
-_NO_COUNTS: dict[int, int] = {}
+_NOTHING: dict[Any, Any] = {}
 
 
 class OutdatedMetadata:
@@ -28,11 +30,14 @@ class OutdatedMetadata:
     def __init__(self) -> None:
         self.lanes: Callable[[], Iterable[int]] = tuple
         self._ask: Callable[[str, Iterable[int]], object] = lambda topic, lanes: None
-        self._asked_at: dict[TopicPartition, float] = {}
-        self._unaware: dict[TopicPartition, set[int]] = {}
-        self._counts: dict[str, dict[int, int]] = {}
-        """Topic -> lane -> how many partitions it takes it to have, of those that are not right."""
+        self._asked_at: dict[str, dict[int, float]] = {}
+        """Topic -> partition -> when lanes were last to ask who leads it."""
+        self._unaware: dict[int, dict[TopicPartition, float]] = {}
+        """Lane -> partition whose leader it may not know -> since when."""
+        self._counts: dict[int, dict[str, int]] = {}
+        """Lane -> topic -> how many partitions it takes it to have, of those that are not right."""
         self._differ_until: dict[str, float] = {}
+        """Of the topics that some lane is wrong about."""
 
     def connect(self, lanes: Callable[[], Iterable[int]], ask: Callable[[str, Iterable[int]], object]) -> None:
         """`lanes()`: those that may ask; `ask` has some of them ask who leads the partitions of a topic."""
@@ -43,30 +48,37 @@ class OutdatedMetadata:
 
         A batch sent before the others were asked tells nothing new: each lane may have waited for the same leader.
         """
-        if sent_at < self._asked_at.get(tp, sent_at):
-            self._knows(tp, lane)
+        asked_at = self._asked_at.setdefault(tp[0], {})
+        if sent_at < asked_at.get(tp[1], sent_at):
+            self._unaware.get(lane, _NOTHING).pop(tp, None)
         elif others := set(self.lanes()) - {lane}:
-            self._asked_at[tp] = now
-            self._unaware[tp] = others
+            asked_at[tp[1]] = now
+            for gone in self._unaware.keys() - others - {lane}:
+                self._unaware.pop(gone, None)
+            for other in others:
+                self._unaware.setdefault(other, {})[tp] = now
+            self._unaware.get(lane, _NOTHING).pop(tp, None)
             self._ask(tp[0], tuple(others))
 
     def heard(self, topic: str, lane: int, asked_at: float) -> None:
         """This lane was told who leads the topic's partitions."""
-        for tp in tuple(self._unaware):
-            if tp[0] == topic and self._asked_at[tp] <= asked_at:
-                self._knows(tp, lane)
+        if unaware := self._unaware.get(lane):
+            for tp in [(topic, partition) for partition in tuple(self._asked_at.get(topic, ()))]:
+                if unaware.get(tp, NEVER) <= asked_at:
+                    unaware.pop(tp, None)
 
     def counted(self, topic: str, lane: int | None, told: int, before: int, count: int, now: float) -> None:
         """This lane takes a topic to have `told` partitions; it was known to have `before`, and has `count`.
 
         `lane`: None for the first batch lane.
         """
-        if told == count == (before or count) and topic not in self._counts:
+        if told == count == (before or count) and topic not in self._differ_until:
             return
         lanes = tuple(self.lanes())
         if lane is None:
             lane = next((number for number in lanes if number != DIRECT_LANE), 0)
-        wrong = {other: known for other, known in self._counts.get(topic, _NO_COUNTS).items() if other in lanes}
+        known = ((other, self._counts.get(other, _NOTHING).get(topic)) for other in lanes)
+        wrong = {other: wrongly for other, wrongly in known if wrongly is not None}
         if before and count != before:
             self._differ_until[topic] = now + DIFFER
             wrong = {other: wrong.get(other, before) for other in lanes if other != lane}
@@ -79,44 +91,47 @@ class OutdatedMetadata:
             self.forget(topic)
             return
         self._differ_until.setdefault(topic, now + DIFFER)
-        self._counts[topic] = wrong
+        self._forget(topic, wrong)
+        for other, wrongly in wrong.items():
+            self._counts.setdefault(other, {})[topic] = wrongly
         if fresh := set(wrong) - asked:
             self._ask(topic, tuple(fresh))
 
     def forget(self, topic: str) -> None:
         """All lanes agree, or there is no such topic any more."""
-        self._counts.pop(topic, None)
+        self._forget(topic)
         self._differ_until.pop(topic, None)
+
+    def _forget(self, topic: str, but: Container[int] = ()) -> None:
+        for lane, counts in tuple(self._counts.items()):
+            if lane not in but:
+                counts.pop(topic, None)
 
     def miscounts(self, topic: str, lane: int) -> bool:
         """Whether this lane is known to take the topic for one with another number of partitions."""
-        return lane in self._counts.get(topic, _NO_COUNTS)
+        return topic in self._counts.get(lane, _NOTHING)
 
     def differ(self, topic: str, now: float) -> bool:
         """Whether some lane does, and may still hear: until then a record that names no partition has none."""
-        return topic in self._counts and now < self._differ_until.get(topic, now)
-
-    def _knows(self, tp: TopicPartition, lane: int) -> None:
-        lanes = self._unaware.get(tp)
-        if lanes is not None:
-            lanes.discard(lane)
-            if not lanes:
-                self._unaware.pop(tp, None)
+        return now < self._differ_until.get(topic, now)
 
     def concerns(self, lane: int, tp: TopicPartition, now: float) -> bool:
         """Whether this lane may still take the old leader for the partition's, or know of no such partition."""
-        if tp[1] >= self._counts.get(tp[0], _NO_COUNTS).get(lane, tp[1] + 1):
+        if tp[1] >= self._counts.get(lane, _NOTHING).get(tp[0], tp[1] + 1):
             return True
-        lanes = self._unaware.get(tp)
-        if lanes is None:
+        unaware = self._unaware.get(lane, _NOTHING)
+        if (since := unaware.get(tp)) is not None and now > since + _PATIENCE:
+            unaware.pop(tp, None)
             return False
-        if now > self._asked_at[tp] + _PATIENCE:
-            self._unaware.pop(tp, None)
-            return False
-        return lane in lanes
+        return since is not None
 
     def concerns_any(self, lane: int, now: float) -> bool:
         """Whether this lane may be wrong about any partition."""
-        if any(lane in lanes for lanes in tuple(self._counts.values())):
+        if self._counts.get(lane):
             return True
-        return any(self.concerns(lane, tp, now) for tp in tuple(self._unaware))
+        unaware = self._unaware.get(lane)
+        while unaware:  # each look ends this, or takes one away
+            with suppress(StopIteration, RuntimeError):  # another thread changes it meanwhile
+                if self.concerns(lane, next(iter(unaware)), now):
+                    return True
+        return False

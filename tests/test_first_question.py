@@ -204,7 +204,7 @@ def ask(native: Callable[[], Any]) -> list[float | None]:
 
 
 def asker_of(native: Callable[[], Any], heard: list[float | None]) -> Metadata:
-    return Metadata(dict, lambda *_: True, heard.append, FirstQuestion(native, True))
+    return Metadata(dict, lambda *_: True, heard.append, FirstQuestion(native, True), lambda: None)  # type: ignore[arg-type, return-value]
 
 
 def test_a_native_producer_that_comes_meanwhile_is_asked_for_as_well() -> None:

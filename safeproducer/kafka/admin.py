@@ -8,7 +8,7 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from logging import Logger
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.properties import canonical, connection_settings
-from safeproducer.policy.client_reports import TopicMetadata, partitions_of
+from safeproducer.policy.client_reports import MANY, TopicMetadata, described, partitions_of
 from safeproducer.policy.expiry import Told, told
 from safeproducer.policy.replication import Replicas
 from safeproducer.policy.window import BROKER_CONFIG, TOPIC_CONFIG, Announcement, Config, Source, announcement
@@ -66,8 +66,20 @@ class Admin:
         config = {name: value for name, value in tuple(self._config.items()) if canonical(name) != _SERVERS}
         return Admin({**config, _SERVERS: address}, HURRY)
 
-    def replicas(self, topic: str) -> TopicMetadata:
-        return partitions_of(self._admin.list_topics(topic, self._timeout), topic)
+    def replicas(self, topics: Sequence[str], within: float | None = None) -> dict[str, TopicMetadata]:
+        """Those of these topics, in one question; without topics that a broker tells nothing of.
+
+        A question for several goes to the broker that metadata call the controller, which may be the one that hangs:
+        then the first of them are asked for one by one, over the connection that there is.
+        """
+        timeout = within or self._timeout
+        if len(topics) > 1:
+            asked = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout)
+            found = {topic: _answer(future, timeout)[0] for topic, future in asked.items()}
+            if told := described({topic: it.partitions for topic, it in found.items() if it is not None}):
+                return told
+        answers = {topic: self._admin.list_topics(topic, timeout) for topic in topics[:MANY]}
+        return {topic: partitions_of(answer, topic) for topic, answer in answers.items()}
 
     def configs(self, keys: Iterable[int | str]) -> dict[int | str, Values | str]:
         """Those of brokers and topics in one request, which one broker at most gets; of each, or why it is refused."""
@@ -95,7 +107,9 @@ class Admin:
 
     def leaders(self, topic: str) -> frozenset[int]:
         """The brokers that lead a partition of `topic`."""
-        return frozenset(partition.leader for partition in self.replicas(topic).values() if partition.leader >= 0)
+        return frozenset(
+            partition.leader for partition in self.replicas([topic])[topic].values() if partition.leader >= 0
+        )
 
     def takes_create_time(self, topic: str) -> bool:
         """Whether the records of `topic` keep their own timestamps, which is Kafka's default; so if nobody tells."""

@@ -142,15 +142,14 @@ def _questions(
 
     first_question = FirstQuestion(waits_for_id, delivery.waits_for_id and taken is None)
     updates.failures.losses.told_by(partitions.missing_clause, holds.cluster.leader_clause, updates.delivered_of)
-    metadata = Metadata(
-        lanes_to_ask, updates.heard_leaders, answered, first_question, notifications.trouble, partitions.missing
-    )
 
     def admin() -> Admin:  # the admin client takes longer to import than everything else here
         from safeproducer.kafka.admin import Admin  # noqa: PLC0415
 
         return Admin(settings.lane)
 
+    missing, trouble = partitions.missing, notifications.trouble
+    metadata = Metadata(lanes_to_ask, updates.heard_leaders, answered, first_question, admin, trouble, missing)
     known = (taken and taken.id_expiration) or Known(clock.monotonic())
     asker = Asker(admin, answered, sender.works, notifications.trouble)
     expirations = IdExpirations(delivery, holds.cluster, asker, topics, notifications, known)

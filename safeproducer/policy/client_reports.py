@@ -8,7 +8,7 @@ anew: it may have fewer partitions then, and its epochs begin at 0 (KIP-320).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -147,16 +147,36 @@ class PartitionMetadata(NamedTuple):
 
 
 TopicMetadata = Mapping[int, PartitionMetadata]
+MANY, BUNCH = 8, 500
+"""More topics than that are asked for in bunches; how many one question is for, at most."""
+
+
+def _address(broker: Any) -> str:
+    return f"[{broker.host}]:{broker.port}" if ":" in broker.host else f"{broker.host}:{broker.port}"
 
 
 def partitions_of(answer: Any, topic: str) -> TopicMetadata:
     """The partitions of this topic in what list_topics() of a client returned."""
-    brokers = [(node, f"[{it.host}]" if ":" in it.host else it.host, it.port) for node, it in answer.brokers.items()]
-    alive = {node: f"{host}:{port}" for node, host, port in brokers}
+    alive = {node: _address(broker) for node, broker in answer.brokers.items()}
     found = answer.topics[topic].partitions.items()
     return {
         number: PartitionMetadata(it.leader, None, tuple(it.replicas), tuple(it.isrs), alive) for number, it in found
     }
+
+
+def described(answers: Mapping[str, Iterable[Any]]) -> dict[str, TopicMetadata]:
+    """The same of several topics, by what describe_topics() told of their partitions: only living brokers have a host.
+
+    Those that have no replica of these topics are not known.
+    """
+    nodes = {node.id: node for told in answers.values() for it in told for node in it.replicas if node.host}
+    alive = {number: _address(node) for number, node in nodes.items()}
+
+    def told_of(it: Any) -> PartitionMetadata:
+        replicas, in_sync = (tuple(node.id for node in nodes) for nodes in (it.replicas, it.isr))
+        return PartitionMetadata(-1 if it.leader is None else it.leader.id, None, replicas, in_sync, alive)
+
+    return {topic: {it.id: told_of(it) for it in told} for topic, told in answers.items()}
 
 
 class PartitionInfo(NamedTuple):

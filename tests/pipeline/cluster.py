@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -78,9 +78,12 @@ class ScriptedCluster:
         assert address in self.living.values()
         return self
 
-    def replicas(self, name: str) -> dict[int, PartitionMetadata]:
-        """What metadata says of it."""
-        self.asked.append(name)
+    def replicas(self, names: Sequence[str]) -> dict[str, dict[int, PartitionMetadata]]:
+        """What metadata says of them."""
+        self.asked.extend(names)
+        return {name: self._replicas(name) for name in names}
+
+    def _replicas(self, name: str) -> dict[int, PartitionMetadata]:
         found = {}
         for number, leader in self.topic(name).items():
             replicas, in_sync = self.copies.get((name, number), ((leader,), (leader,)))

@@ -514,6 +514,8 @@ class HandMetadata:
         if lanes := self._lanes():
             self._ask(topic, None, next(iter(lanes.values())))
 
+    look_at = want
+
     def tell(self, topic: str, lanes: Iterable[int]) -> None:
         for number in lanes:
             self._asked.discard((topic, number))
@@ -533,7 +535,7 @@ class HandMetadata:
         found = native.cluster.topic(topic)
         for number, leader in found.items():
             native.observer.told_of_leader((topic, number), leader, native.cluster.leader_epochs[topic, number])
-        self._heard(topic, lane, asked_at, native.cluster.replicas(topic))
+        self._heard(topic, lane, asked_at, native.cluster.replicas([topic])[topic])
         self._wake(0.0)
 
     def look(self, topic: str | None, now: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -48,6 +48,8 @@ class Brokers:
         self.topics: dict[str, dict[str, str | None]] = defaultdict(lambda: {"min.insync.replicas": "1"})
         self.may_describe = True
         self.metadata: list[tuple[float, str, str]] = []
+        self.bunches: list[tuple[float, str, tuple[str, ...]]] = []
+        """Each question by an admin client."""
         self.described: list[tuple[float, frozenset[int | str]]] = []
         self.address = ""
 
@@ -70,10 +72,11 @@ class Brokers:
         if self.hung and not at:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # a kept client is bound to the broker that hangs
 
-    def replicas(self, topic: str) -> Mapping[int, PartitionMetadata]:
-        self.metadata.append((self.rig.now, topic, self.address))
+    def replicas(self, topics: Sequence[str]) -> dict[str, Mapping[int, PartitionMetadata]]:
+        self.metadata.extend((self.rig.now, topic, self.address) for topic in topics)
+        self.bunches.append((self.rig.now, self.address, tuple(topics)))
         self._answer()
-        return self.told(topic)
+        return {topic: told for topic in topics if (told := self.told(topic))}
 
     def configs(self, keys: set[int | str]) -> dict[int | str, Any]:
         self.described.append((self.rig.now, frozenset(keys)))
@@ -126,7 +129,7 @@ class Rig:
         self.sent: dict[TopicPartition, float] = {}
         self.totals: dict[TopicPartition, float] = defaultdict(float)
 
-    def want(self, topic: str) -> None:
+    def look_at(self, topic: str) -> None:
         """As Metadata's."""
         self.brokers.metadata.append((self.now, topic, "lane"))
         self.cluster.heard(topic, None, self.now, self.brokers.told(topic))

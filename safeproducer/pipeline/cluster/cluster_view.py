@@ -25,7 +25,7 @@ from safeproducer.policy.client_reports import (
 )
 from safeproducer.policy.expiry import Told
 from safeproducer.policy.partitioner import ANY, partitioner
-from safeproducer.policy.replication import CONFIGS
+from safeproducer.policy.replication import CONFIGS, Side
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.types import DIRECT_LANE, NEVER, UNPLACED, TopicPartition
 from safeproducer.policy.window import Said, Window, window
@@ -75,7 +75,9 @@ class Partitions:
         """Broker -> how many partitions it leads."""
         self._sticky_choice: dict[str, tuple[int, float]] = {}
         self.looked_at: dict[str, float] = {}
-        """Topic -> when the last answer that tells its replicas was asked for."""
+        """Topic -> when the last answer that tells its replicas was asked for, until Replication takes note."""
+        self.alive: Mapping[int, str] = {}
+        """Living brokers -> their addresses, by the last answer."""
         self.missing: dict[str, str] = {}
         """Topic that was not there when brokers were asked -> that, as a clause with the name most like it."""
 
@@ -131,14 +133,18 @@ class Partitions:
             known = self._infos.get((topic, partition), _UNHEARD)
             if partition < count and known.learnt(metadata, at, next_step) is not known:
                 self._change((topic, partition), partial(PartitionInfo.learnt, told=metadata, at=at, step=next_step))
-        if any(metadata.replicas is not None for metadata in told.values()):
-            self.looked_at[topic] = max(at, self.looked_at.get(topic, at))
+        if (replicas := next((one for one in told.values() if one.replicas is not None), None)) is not None:
+            self._look(topic, replicas, max(at, self.looked_at.get(topic, at)))
 
     def learn_replicas(self, topic: str, told: TopicMetadata, at: float) -> None:
         """What no lane has heard: replicas only, not who leads."""
         for partition, found in told.items():
             self._change((topic, partition), partial(PartitionInfo.with_replicas, told=found, at=at))
-        self.looked_at[topic] = at
+        if told:
+            self._look(topic, next(iter(told.values())), at)
+
+    def _look(self, topic: str, told: PartitionMetadata, at: float) -> None:
+        self.looked_at[topic], self.alive = at, told.alive or self.alive
 
     def _change(self, tp: TopicPartition, to: Callable[[PartitionInfo], PartitionInfo]) -> None:
         before, after = change(self._infos, tp, _UNHEARD, to)
@@ -220,6 +226,8 @@ class ClusterView:
         self._brokers: dict[int, BrokerInfo] = {}
         self.configs: dict[str | int, Configs] = {}
         """By topic and by broker."""
+        self.listed: set[str] = set()
+        """Topics with a list of throttled replicas."""
 
     def update(self, lane: int, statistics: Statistics) -> None:
         """Leaders, partition counts and connections from statistics of the direct lane or the first batch lane."""
@@ -320,6 +328,9 @@ class ClusterView:
         for key, found in configs.items():
             of_use = found if isinstance(found, str) else {name: found[name] for name in CONFIGS & found.keys()}
             self.configs[key] = at, of_use
+            if isinstance(key, str):
+                listed = not isinstance(of_use, str) and any(of_use.get(side("replicas")) for side in Side)
+                (self.listed.add if listed else self.listed.discard)(key)
 
     @property
     def brokers(self) -> int:

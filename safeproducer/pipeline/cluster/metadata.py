@@ -12,30 +12,38 @@ import atexit
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safeproducer.kafka.lane_client import NEAR, cause_of, is_asked, measured
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.policy.client_reports import TopicMetadata, partitions_of
+from safeproducer.policy.client_reports import BUNCH, MANY, TopicMetadata, partitions_of
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
 from safeproducer.runtime.threads import BackgroundThread, InterruptSafeEvent, Trouble, wait_while
 
+if TYPE_CHECKING:
+    from safeproducer.kafka.admin import Admin
+
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 _ASK_FOR = 0.3
 """Seconds of one question: how long closing the producer may have to wait for it."""
+_ASK_FOR_MANY = 1.0
+"""The same of one for many topics, by a client that has to connect."""
 _UNCONNECTED = 0.02
-"""The same behind one that found no broker connected: librdkafka tries to connect every 50 ms as long as one waits."""
+"""Seconds behind one that found no broker connected: librdkafka tries to connect every 50 ms as long as one waits."""
 _SLICE = 0.1
 """Seconds of one wait for a connection, of which two may follow each other: close() and the exit wait for them."""
 _DELAY = 0.01
 """librdkafka connects to a broker it has heard of no sooner than 50 ms after it was made."""
 _CREATED_WITHIN = 0.7
 """Seconds that brokers may take to create a topic (auto.create.topics.enable), or to tell of a new one."""
+_LOOK, NO_LANE = -3, -2
+"""In place of the number of a lane: the first one, for replicas only; none of them."""
 _PATIENCE = 10.0
 """Brokers that were away for longer may take half a second more."""
 
@@ -122,6 +130,7 @@ class Metadata(BackgroundThread):
     - `heard(topic, lane, asked at, by partition)` is called with what the cluster said, lane None for the first one; no
       partitions when it does not know the topic: librdkafka decides what that means. The lane is asked again unless
       that returns True.
+    - `make()` makes an admin client, which asks for many topics at once.
     - `answered(seconds)` is called after each answer, with how long it took when it is that of the first question.
     - `missing`: written here, see Partitions. `trouble` is told of a topic that is not there.
     """
@@ -130,12 +139,17 @@ class Metadata(BackgroundThread):
     _heard: Callable[[str, int | None, float, TopicMetadata], bool]
     _answered: Callable[[float | None], None]
     first: FirstQuestion
+    _make: Callable[[], Admin]
     _trouble: Trouble = lambda kind, what: None
     _missing: MutableMapping[str, str] = field(default_factory=dict)
     _missed: dict[str, float] = field(default_factory=dict)
     """Topic -> when it was first not there."""
     _wanted: dict[tuple[str, int | None], float] = field(default_factory=dict)
-    """Since when."""
+    """Topic and lane, None for the first one -> since when."""
+    _alone: set[str] = field(default_factory=set)
+    """Topics that no bunch is to have."""
+    _hurries: bool = False
+    _patience: float = _ASK_FOR
     _stopped: InterruptSafeEvent = field(default_factory=InterruptSafeEvent)
 
     def __post_init__(self) -> None:
@@ -143,7 +157,8 @@ class Metadata(BackgroundThread):
 
     def want(self, topic: str) -> None:
         """Records wait for this topic to be known, by the first lane; an answer that is under way tells them, too."""
-        self._wanted.setdefault((topic, None), clock.real())
+        if (topic, None) not in self._wanted:
+            self._wanted[topic, None], self._hurries = clock.real(), True
         self._start()
 
     def tell(self, topic: str, lanes: Iterable[int]) -> None:
@@ -151,6 +166,11 @@ class Metadata(BackgroundThread):
         now = clock.real()
         for lane in lanes:
             self._wanted[topic, lane] = now
+        self._start()
+
+    def look_at(self, topic: str) -> None:
+        """Let the first lane ask for the replicas of this topic, behind all that records wait for."""
+        self._wanted.setdefault((topic, _LOOK), clock.real())
         self._start()
 
     def look(self, topic: str | None, now: float) -> float:
@@ -169,35 +189,68 @@ class Metadata(BackgroundThread):
         self.first.end()
 
     def _ask(self) -> None:
-        pause, patience = _FIRST_PAUSE, _ASK_FOR
+        pause = _FIRST_PAUSE
         while (self._wanted or self.first.topic is not None) and not self._stopped.is_set():
-            answered = False
             if asked_first := self.first.topic is not None:
                 self.first.ask(self._answered)
                 if self.first.topic is not None:  # no broker is connected yet
                     continue
-            for (topic, number), since in tuple(self._wanted.items()):
-                if self._stopped.is_set():
-                    return
-                lanes = self._lanes()
-                lane = next(iter(lanes.values()), None) if number is None else lanes.get(number)
-                if lane is None:
-                    self._wanted.pop((topic, number), None)
-                    continue
-                asked_at = clock.real()
-                found, code = _answer(lane, topic, patience)
-                patience = _UNCONNECTED if code == KafkaError._TRANSPORT else _ASK_FOR
-                settled = code != KafkaError.UNKNOWN_TOPIC_OR_PART or self._miss(topic, asked_at, lane)
-                del lanes, lane  # a producer nobody refers to is to be freed at once
-                if found is not None:
-                    if settled and (self._heard(topic, number, asked_at, found) or number is None):
-                        answered = True
-                        if self._wanted.get((topic, number)) == since:  # else it is to ask again
-                            self._wanted.pop((topic, number), None)
-                    self._answered(None)
+            answered = self._ask_once()
             pause = _FIRST_PAUSE if answered else min(2 * pause, _LONGEST_PAUSE)
             if not (answered or asked_first):  # the broker that a lane asks may be the one that hangs
                 self._stopped.wait(pause)
+
+    def _ask_once(self) -> bool:
+        """Ask for all that is wanted, what records wait for first; whether there was an answer."""
+        answered, mute, self._hurries = False, set[int | None](), False
+        wanted = sorted(self._wanted.items(), key=_urgency)
+        unknown = [topic for (topic, lane), _ in wanted if lane is None and topic not in self._alone]
+        for (topic, number), since in wanted:
+            if answered and len(unknown) > MANY:  # there is a connection, and no need to ask for each
+                self._describe(unknown)
+                break
+            # A lane that gave no answer gives none for the next topic, which would be another time-out.
+            if number not in mute and not self._stopped.is_set():
+                answered = self._ask_lane(topic, number, since, mute) or answered
+                if self._hurries and number is not None:  # what came meanwhile goes first
+                    break
+        return answered
+
+    def _ask_lane(self, topic: str, number: int | None, since: float, mute: set[int | None]) -> bool:
+        lanes, lane_of = self._lanes(), None if number == _LOOK else number
+        lane = next(iter(lanes.values()), None) if lane_of is None else lanes.get(lane_of)
+        if lane is None:
+            self._wanted.pop((topic, number), None)
+            return False
+        asked_at = clock.real()
+        found, code = _answer(lane, topic, self._patience)
+        self._patience = _UNCONNECTED if code == KafkaError._TRANSPORT else _ASK_FOR
+        settled = code != KafkaError.UNKNOWN_TOPIC_OR_PART or self._miss(topic, asked_at, lane)
+        del lanes, lane  # a producer nobody refers to is to be freed at once
+        if code in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT):
+            mute.add(number)
+        if found is None:
+            return False
+        settled = settled and (self._heard(topic, lane_of, asked_at, found) or lane_of is None)
+        if settled and self._wanted.get((topic, number)) == since:  # else it is to ask again
+            self._wanted.pop((topic, number), None)
+            self._alone.discard(topic)
+        self._answered(None)
+        return settled
+
+    def _describe(self, topics: list[str]) -> None:
+        """Ask for them by a client made for that, in bunches: no lane hears of it. The others are asked for alone."""
+        self._alone.update(topics)
+        with suppress(Exception):  # whatever the client raises: a lane tells what is wrong
+            admin = self._make()
+            for begin in range(0, len(topics), BUNCH):
+                asked_at = clock.real()
+                for topic, told in admin.replicas(topics[begin : begin + BUNCH], _ASK_FOR_MANY).items():
+                    if told and not self._stopped.is_set():
+                        self._heard(topic, NO_LANE, asked_at, told)
+                        self._wanted.pop((topic, None), None)
+                        self._alone.discard(topic)
+                self._answered(None)
 
     def _miss(self, topic: str, asked_at: float, lane: Any) -> bool:
         """It is not there; whether that is certain, and told."""
@@ -229,6 +282,11 @@ def _most_like(lane: Any, topic: str) -> str:
     except Exception:  # as above
         return ""
     return next(iter(get_close_matches(topic, [name for name in names if name != topic], 1)), "")
+
+
+def _urgency(wanted: tuple[tuple[str, int | None], float]) -> int:
+    lane = wanted[0][1]
+    return (lane is not None) + (lane == _LOOK)
 
 
 _all: weakref.WeakSet[FirstQuestion] = weakref.WeakSet()

@@ -8,19 +8,21 @@ unusual; beside that the hourly question of KIP-854 brings those of topics along
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from heapq import heappop, heappush
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from safeproducer.kafka.native import KafkaException
 from safeproducer.kafka.statistics import Statistics, sent_between
 from safeproducer.pipeline.cluster.asker import Asker, Question
-from safeproducer.pipeline.cluster.cluster_view import ClusterView, Configs
+from safeproducer.pipeline.cluster.cluster_view import ClusterView, Configs, next_step
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.notifications import Notifications
-from safeproducer.policy.client_reports import PartitionInfo
+from safeproducer.policy.client_reports import BUNCH, MANY, PartitionInfo, TopicMetadata
 from safeproducer.policy.replication import (
     LAG_TIME,
     MINIMUM,
@@ -53,16 +55,19 @@ _BROKERS_ASKED = 3
 _PATIENCE = 4.0
 """Seconds after which a broker that was asked does not tell."""
 _UNREAD: Configs = (-NEVER, {})
+_NONE: Mapping[Any, Any] = MappingProxyType({})
+_SOON = UNUSUAL / 2
+_IN_USE, _LED = "the topics in use", "its partitions"
 
 
 @dataclass(eq=False)
 class _Topic:
-    """`since`: it has had a replica out of sync since then. `busy`: there is more to read.
+    """`look_at`: when to ask for its replicas. `since`: it has had a replica out of sync since then.
 
-    `judged`: of which answer the verdicts are. `warned`: of what, in this episode.
+    `judged`: of which answer the verdicts are. `busy`: there is more to read. `warned`: of what, in this episode.
     """
 
-    _look_at: float
+    look_at: float = NEVER
     judged: float = -NEVER
     since: float = -NEVER
     busy: bool = False
@@ -73,16 +78,9 @@ class _Topic:
         """Seconds from one look, or question for configs, to the next."""
         return QUIET if self.since == -NEVER else UNUSUAL
 
-    def looks(self, now: float) -> bool:
-        """Whether metadata is to be asked for now."""
-        if due := now >= self._look_at:
-            self._look_at = now + self.every
-        return due
-
     def answered(self, at: float, complete: bool, now: float) -> None:
         """Whether all replicas are in sync, by the answer that was asked for `at` then."""
         self.judged, self.since = at, -NEVER if complete else now if self.since == -NEVER else self.since
-        self._look_at = min(self._look_at, now + self.every)
 
     def asks(self, more: bool) -> None:
         """Whether there is more to read; else the episode is over."""
@@ -98,25 +96,26 @@ class Replication:
     """`look()` on the sender's thread, the asker asks, any thread has `known()`.
 
     - `topics()`: those in use. `silent`: partitions whose leader owes an acknowledgement.
-    - `brokers`: living ones -> their addresses. `wanted`: by broker to be asked, whose configs.
-    - `asked`: by broker or topic, when its configs were asked for last. `bytes_in`: what this producer sends.
+    - `schedule`: a heap of when to look at which topic. `due`: those that a bunch is to be asked for.
+    - `wanted`: by broker to be asked, whose configs. `asked`: by broker or topic, when they were asked for last.
+    - `sent`: when that was measured last, by which statistics, and bytes/s by partition.
     """
 
     _delivery: Delivery
     _cluster: ClusterView
     _metadata: Metadata
     _asker: Asker
-    _topics: Callable[[], Iterable[str]]
+    _topics: Callable[[], Collection[str]]
     _notifications: Notifications
     _look_at: float = 0.0
     _by_topic: dict[str, _Topic] = field(default_factory=dict)
+    _schedule: list[tuple[float, str]] = field(default_factory=list)
+    _due: dict[str, None] = field(default_factory=dict)
     _told: dict[TopicPartition, _Told] = field(default_factory=dict)
     _silent: Collection[TopicPartition] = ()
-    _brokers: Mapping[int, str] = field(default_factory=dict)
     _wanted: dict[int, set[int | str]] = field(default_factory=dict)
     _asked: dict[int | str, float] = field(default_factory=dict)
-    _measured: tuple[float, Mapping[int, Statistics]] = (0.0, MappingProxyType({}))
-    _bytes_in: Mapping[TopicPartition, float] = field(default_factory=dict)
+    _sent: tuple[float, Mapping[int, Statistics], Mapping[TopicPartition, float]] = 0.0, _NONE, _NONE
 
     def known(self, now: float) -> dict[TopicPartition, ReplicationSnapshot]:
         """Each partition that was looked at."""
@@ -129,56 +128,108 @@ class Replication:
             return
         self._look_at, self._silent = now + _LOOK_EVERY, silent(now)
         self._measure(now)
-        partitions, configs = self._cluster.partitions, self._cluster.configs
-        states = {topic: self._by_topic.setdefault(topic, _Topic(now + FIRST)) for topic in list(self._topics())}
-        for topic, state in states.items():
-            self._ask_for(topic, state, now)
-        due = {topic for topic, it in states.items() if it.busy or partitions.looked_at.get(topic, -NEVER) > it.judged}
-        if not due:
-            return
-        infos = {topic: partitions.replicated(topic) for topic in states if topic in due or topic in configs}
-        known = {tp: _replicas(info) for found in infos.values() for tp, info in found.items()}
-        for topic in due:
-            self._brokers = next((info.alive for info in infos[topic].values()), self._brokers)
-            self._judge(topic, {tp: known[tp] for tp in infos[topic]}, known, now)
+        if len(topics := self._topics()) != len(self._by_topic):
+            self._meet(set(topics), now)
+        connected = bool(self._silent and self._cluster.connected())
+        self._ask_for(self._scheduled({tp[0] for tp in self._silent} if connected else (), now), now)
+        for node in {self._cluster.partitions.leader(*tp) for tp in self._silent} if connected else ():
+            self._asker.want(Question(REPLICAS, node, _LED), self._ask_leader, now, for_seconds=2 * SILENT)
+        answered = self._cluster.partitions.looked_at
+        news = {topic: answered.pop(topic, at) for topic, at in tuple(answered.items())[:BUNCH]}
+        if due := {topic: at for topic, at in news.items() if self._is_new(topic, at)}:
+            self._judge_all(due, now)
 
-    def _ask_for(self, topic: str, state: _Topic, now: float) -> None:
-        if (silent := [tp for tp in self._silent if tp[0] == topic]) and self._cluster.connected():
-            question = Question(REPLICAS, self._cluster.partitions.leader(*min(silent)), topic)
-            self._asker.want(question, self._ask_replicas, now, for_seconds=2 * SILENT)
-        elif state.looks(now):
-            self._metadata.want(topic)
+    def _is_new(self, topic: str, at: float) -> bool:
+        state = self._by_topic.get(topic)
+        return state is not None and (state.busy or at > state.judged)
 
-    def _ask_replicas(self, admin: Admin, question: Question) -> float:
-        """The leader, or else another living broker, by a client of its own."""
-        node, topic, brokers = question.node, question.topic, self._brokers
-        addresses = [brokers[broker] for broker in sorted(brokers, key=lambda broker: broker != node)]
+    def _meet(self, topics: set[str], now: float) -> None:
+        for topic in topics - self._by_topic.keys():
+            self._by_topic[topic] = _Topic()
+            self._plan(topic, now + FIRST)
+        for topic in self._by_topic.keys() - topics:
+            del self._by_topic[topic]
+
+    def _plan(self, topic: str, at: float) -> None:
+        self._by_topic[topic].look_at = at
+        heappush(self._schedule, (at, topic))
+
+    def _scheduled(self, silent: Collection[str], now: float) -> list[str]:
+        """Topics to look at now, but no `silent` ones; of many also those that are due soon, for one question."""
+        found: dict[str, float] = {}
+        schedule = self._schedule
+        soon = now + (_SOON if len(self._by_topic) > MANY else 0.0)
+        while schedule and schedule[0][0] <= (soon if found else now) and len(found) < BUNCH:
+            at, topic = heappop(schedule)
+            if (state := self._by_topic.get(topic)) is not None and state.look_at == at:
+                found[topic] = SILENT if topic in silent else state.every
+        for topic, every in found.items():
+            self._plan(topic, now + every)
+        return [topic for topic in found if topic not in silent]
+
+    def _ask_for(self, topics: list[str], now: float) -> None:
+        if len(topics) > MANY:
+            self._due.update(dict.fromkeys(topics))
+            self._asker.want(Question(REPLICAS, None, _IN_USE), self._ask_bunch, now, next_step(), 2 * QUIET)
+        else:
+            for topic in topics:
+                self._metadata.look_at(topic)
+
+    def _ask_bunch(self, admin: Admin, question: Question) -> float:
+        """By a client that is kept. What it does not tell a lane is asked for, and what lanes do not know yet."""
+        topics, at, partitions = tuple(self._due)[:BUNCH], clock.monotonic(), self._cluster.partitions
+        found: dict[str, TopicMetadata] = {}
+        with suppress(KafkaException):
+            found = admin.replicas(topics) if topics else {}
+        for topic in topics:
+            self._due.pop(topic, None)
+            if told := found.get(topic):
+                partitions.learn_replicas(topic, told, at)
+            if not told or max(told) + 1 != partitions.count(topic):
+                self._metadata.look_at(topic)
+        return 0.0 if self._due else QUIET
+
+    def _ask_leader(self, admin: Admin, question: Question) -> float:
+        """The leader, or else another living broker, by a client of its own, for what is silent there."""
+        partitions, node = self._cluster.partitions, question.node
+        silent = {tp[0]: partitions.info(tp).looked_at for tp in self._silent if partitions.leader(*tp) == node}
+        topics = sorted(silent, key=silent.__getitem__)[:BUNCH]
+        addresses = [address for _, address in sorted(partitions.alive.items(), key=lambda it: it[0] != node)]
         for address in addresses[:_BROKERS_ASKED] or [""]:
             at = clock.monotonic()
-            try:
+            with suppress(KafkaException):
                 asked = admin.at(address) if address else admin
-                self._cluster.partitions.learn_replicas(topic, asked.replicas(topic), at)
+                for topic, told in asked.replicas(topics).items() if topics else ():
+                    partitions.learn_replicas(topic, told, at)
                 break
-            except KafkaException:
-                continue
         return SILENT
 
     def _ask_configs(self, admin: Admin, question: Question) -> float:
         node, at = cast("int", question.node), clock.monotonic()
-        keys, address = self._wanted.pop(node, ()), self._brokers.get(node)
+        keys, address = self._wanted.pop(node, ()), self._cluster.partitions.alive.get(node)
         with suppress(KafkaException):
             asked = admin.at(address) if self._silent and address else admin
             self._cluster.read(asked.configs(keys) if keys else {}, at)
         return NEVER
 
-    def _judge(
-        self, topic: str, own: Mapping[TopicPartition, Replicas], known: Mapping[TopicPartition, Replicas], now: float
-    ) -> None:
+    def _judge_all(self, due: Mapping[str, float], now: float) -> None:
+        """By when their answers were asked for. What others have that are listed as throttled counts, too."""
+        partitions = self._cluster.partitions
+        infos = {topic: partitions.replicated(topic) for topic in {*due, *self._cluster.listed}}
+        known = {tp: _replicas(info) for found in infos.values() for tp, info in found.items()}
+        facts = cache(partial(self._facts, known))
+        for topic, at in due.items():
+            state, own = self._by_topic[topic], {tp: known[tp] for tp in infos[topic]}
+            state.answered(at, all(set(one.replicas) <= one.in_sync for one in own.values()), now)
+            if now + state.every < state.look_at:
+                self._plan(topic, now + state.every)
+            self._judge(topic, own, facts(state.since), now)
+            if state.busy:
+                partitions.looked_at.setdefault(topic, at)
+
+    def _judge(self, topic: str, own: Mapping[TopicPartition, Replicas], facts: Facts, now: float) -> None:
         """The partitions of one topic, by what was read since it has a replica out of sync."""
-        state, partitions = self._by_topic[topic], self._cluster.partitions
-        complete = all(set(one.replicas) <= one.in_sync for one in own.values())
-        state.answered(partitions.looked_at[topic], complete, now)
-        facts = self._facts(known, state.since)
+        state = self._by_topic[topic]
         unusual = [tp for tp in own if facts.unusual(tp)]
         state.asks(bool(unusual))
         for tp in unusual:
@@ -196,9 +247,12 @@ class Replication:
 
     def _facts(self, known: Mapping[TopicPartition, Replicas], since: float) -> Facts:
         """By the configs that were read since then."""
-        facts = Facts(known, lists := {}, rates := {}, self._bytes_in, minimum := {})
+        facts = Facts(known, lists := {}, rates := {}, self._sent[2], minimum := {})
         lag_times = []
-        for key, (at, values) in self._cluster.configs.copy().items():
+        brokers = {node for one in known.values() for node in (*one.replicas, *one.alive)}
+        keys: set[int | str] = {*brokers, *(topic for topic, _ in known)}
+        for key in keys:
+            at, values = self._cluster.configs.get(key, _UNREAD)
             if isinstance(values, str) or at < since:
                 continue
             for side in Side:
@@ -259,15 +313,14 @@ class Replication:
 
     def _measure(self, now: float) -> None:
         """What this producer sends. A silent partition gets no bytes, and will get as many as before."""
-        at, before = self._measured
+        at, before, rates_before = self._sent
         if now < at + _MEASURED:
             return
-        self._measured = now, self._cluster.statistics
-        found = {tp: rate for tp, rate in self._bytes_in.items() if tp in self._silent}
+        found = {tp: rate for tp, rate in rates_before.items() if tp in self._silent}
         for lane, after in self._cluster.statistics.items():
             rates = sent_between(before[lane], after) if lane in before and after.at > before[lane].at else {}
             found.update({tp: rate + found.get(tp, 0.0) for tp, rate in rates.items() if tp not in self._silent})
-        self._bytes_in = found
+        self._sent = now, self._cluster.statistics, found
 
 
 def _same(told: ReplicationSnapshot) -> tuple[object, ...]:

@@ -9,6 +9,7 @@ import pytest
 
 from safeproducer.kafka.admin import Admin
 from safeproducer.kafka.native import KafkaException
+from safeproducer.policy.client_reports import MANY
 from safeproducer.policy.window import Announcement, Source
 from safeproducer.testing import FakeCluster
 
@@ -180,3 +181,35 @@ def test_the_admin_client_logs_in_as_the_producer_does() -> None:
             Admin({**config, "sasl.password": "wrong"}, 0.3).window(1, "t")
         assert "secret" not in str(raised.value)
         assert len(cluster.journal("DescribeConfigs")) == 1
+
+
+# --- replicas ---------------------------------------------------------------------------------------------------------
+
+
+def test_many_topics_are_one_question(cluster: FakeCluster, asks: Admin) -> None:
+    """What list_topics() says of each; a topic that is not there, or may not be described, is not among them."""
+    for number in range(100):
+        cluster.create_topic(f"many-{number}", partitions=2, replication_factor=2)
+    names = [f"many-{number}" for number in range(100)]
+    before = len(cluster.journal("Metadata"))
+    found = asks.replicas(["gone", *names, "no such name!"])
+    assert len(cluster.journal("Metadata")) - before <= 3  # two of them are librdkafka's own, to connect
+    assert sorted(found) == sorted(names)
+    (first,) = asks.replicas(["many-7"]).values()
+    assert found["many-7"] == first
+    cluster.stop(2)
+    assert asks.replicas(names)["many-7"][0].alive.keys() == {1}
+    assert asks.replicas(names)["many-7"][0].replicas == first[0].replicas
+
+
+def test_a_broker_that_hangs_is_no_reason_to_know_nothing(cluster: FakeCluster, asks: Admin) -> None:
+    """Metadata call it the controller, to which that question goes: the one that the client knows is asked."""
+    names = [f"t-{number}" for number in range(MANY + 5)]
+    for name in names:
+        cluster.create_topic(name)
+    first, second = cluster.bootstrap.split(",")
+    for hangs, address in ((1, second), (2, first)):
+        cluster.pause(hangs)
+        found = asks.at(address).replicas(names)
+        assert list(found) in (names[:MANY], names)
+        cluster.resume(hangs)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
-from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
+from safeproducer.pipeline.cluster.metadata import NO_LANE, FirstQuestion, Metadata
 from safeproducer.pipeline.cluster.outdated_metadata import OutdatedMetadata
-from safeproducer.policy.client_reports import PartitionMetadata
+from safeproducer.policy.client_reports import BUNCH, MANY, PartitionMetadata
 from safeproducer.policy.types import DIRECT_LANE
 
 PLACE = ("t", 0)
@@ -26,6 +26,7 @@ class Client:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.topics: list[str] = []
         self.hangs = False
         self.connected = True
         self.patience: list[float] = []
@@ -33,6 +34,7 @@ class Client:
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         self.asked += 1
+        self.topics.append(topic)
         self.patience.append(timeout)
         self.before()
         if not self.connected:
@@ -54,19 +56,35 @@ class Service:
     def __init__(self, clients: dict[int, Any]) -> None:
         self.learned: list[tuple[str, Mapping[int, PartitionMetadata]]] = []
         self.behind: dict[int | None, bool] = {}
+        self.by: dict[str, int | None] = {}
+        self.made = 0
+        self.refuses = False
+        self.bunches: list[list[str]] = []
+        self.untold: set[str] = set()
         self.outdated = OutdatedMetadata()
         first = FirstQuestion(lambda: None, False)
-        self.metadata = Metadata(lambda: clients, self.heard, lambda due: None, first, self.make)
+        make: Any = self.make
+        self.metadata = Metadata(lambda: clients, self.heard, lambda due: None, first, make)
         self.outdated.connect(lambda: clients, self.metadata.tell)
 
     def heard(self, topic: str, lane: int | None, asked_at: float, told: Mapping[int, PartitionMetadata]) -> bool:
         self.learned.append((topic, told))
+        self.by[topic] = lane
         if lane is not None:
             self.outdated.heard(topic, lane, asked_at)
         return not self.behind.pop(lane, False)
 
-    def make(self) -> Any:
-        raise AssertionError("no admin client is made for few topics")
+    def make(self) -> Service:
+        """An admin client."""
+        self.made += 1
+        return self
+
+    def replicas(self, topics: list[str], within: float) -> dict[str, Mapping[int, PartitionMetadata]]:
+        """As the admin client's, which nobody tells of what is `untold`."""
+        if self.refuses:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        self.bunches.append(topics)
+        return {topic: TOLD for topic in topics if topic not in self.untold}
 
     def finish(self) -> None:
         """Wait until nothing is asked any more."""
@@ -179,6 +197,90 @@ def test_a_lane_that_is_gone_is_not_asked(clients: dict[int, Any]) -> None:
     assert service.learned
 
 
+TOPICS = [f"t{number}" for number in range(BUNCH + MANY)]
+
+
+def wanted(service: Service, topics: list[str]) -> None:
+    """Records wait for all of them when the first one is asked for."""
+    begin = threading.Event()
+    client = service.metadata._lanes()[DIRECT_LANE]
+    client.before = lambda: begin.wait(5)
+    for topic in topics:
+        service.metadata.want(topic)
+    begin.set()
+    service.finish()
+    client.before = int
+
+
+def test_many_unknown_topics_are_asked_for_in_bunches(clients: dict[int, Any]) -> None:
+    """A lane is asked first: its answer says that there is a connection, and for few topics is all that it takes."""
+    service = Service(clients)
+    wanted(service, TOPICS[:MANY])
+    assert (clients[DIRECT_LANE].asked, service.made) == (MANY, 0)
+    wanted(service, TOPICS[MANY:])
+    assert clients[DIRECT_LANE].asked <= MANY + 2
+    assert service.made == 1
+    assert [len(bunch) for bunch in service.bunches] == [len(TOPICS) - clients[DIRECT_LANE].asked]
+    assert {topic for topic, _ in service.learned} == set(TOPICS)
+    assert list(service.by.values()).count(NO_LANE) == len(service.bunches[0])
+
+
+def test_a_bunch_has_an_end(clients: dict[int, Any]) -> None:
+    """A question for all topics of a large producer would be one large answer."""
+    service = Service(clients)
+    wanted(service, [*TOPICS, "x", "y", "z"])
+    assert max(map(len, service.bunches)) == BUNCH
+    assert sum(map(len, service.bunches)) + clients[DIRECT_LANE].asked == len(TOPICS) + 3
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_what_a_bunch_does_not_tell_a_lane_is_asked_for(refuses: bool, clients: dict[int, Any]) -> None:
+    """No right to describe it, no such topic, or no answer: librdkafka decides what that means."""
+    service = Service(clients)
+    service.refuses, service.untold = refuses, {"t7", "t9"}
+    wanted(service, TOPICS[:50])
+    assert clients[DIRECT_LANE].asked in ((50,) if refuses else (3, 4))
+    assert {"t7", "t9"} <= set(clients[DIRECT_LANE].topics)
+    assert service.by["t9"] is None
+    assert len(service.learned) == 50
+    assert (service.made, len(service.bunches)) == (1, not refuses)
+
+
+def test_what_records_wait_for_goes_before_replicas(clients: dict[int, Any]) -> None:
+    """Also what comes while replicas are asked for, and never behind all of them."""
+    service = Service(clients)
+    begin, client = threading.Event(), clients[DIRECT_LANE]
+    client.before = lambda: begin.wait(5)
+    for topic in "abc":
+        service.metadata.look_at(topic)
+    service.metadata.tell("t", [1])
+    service.metadata.want("records")
+    client.before = lambda: (begin.wait(5), client.asked == 3 and service.metadata.want("more"))
+    begin.set()
+    service.finish()
+    assert client.topics in (["a", "records", "b", "more", "c"], ["records", "a", "b", "more", "c"])
+    assert service.by["a"] is None
+
+
+def test_a_lane_that_gives_no_answer_is_not_asked_for_each_topic(clients: dict[int, Any]) -> None:
+    """Each would be a time-out that the others wait for."""
+    service, client = Service(clients), clients[0]
+    client.hangs = True
+    asked: list[int] = []
+    clients[1].before = lambda: asked.append(client.asked)
+    for topic in TOPICS[:20]:
+        service.metadata._wanted[topic, 0] = 0.0
+    service.metadata.tell("other", [1])
+    for _ in range(500):
+        if asked:
+            break
+        threading.Event().wait(0.01)
+    client.hangs = False
+    service.finish()
+    assert asked == [1]
+    assert set(client.topics) == set(TOPICS[:20])
+
+
 def test_a_lane_that_waited_for_the_same_leader_tells_nothing_new() -> None:
     """With twenty lanes under way, each would send the others to ask again."""
     asked: list[list[int]] = []
@@ -231,3 +333,26 @@ def test_no_question_is_for_a_topic_or_a_lane_that_is_no_more() -> None:
     outdated.forget("t")
     assert not outdated.concerns_any(0, 102.0)
     assert not outdated.differ("t", 102.0)
+
+
+def test_the_way_to_what_a_lane_does_not_know_is_short() -> None:
+    """A thousand partitions of a leader that hung: each look at one of them must not look at all."""
+    outdated = OutdatedMetadata()
+    outdated.connect(lambda: range(3), lambda *_: None)
+    for number in range(1000):
+        outdated.answered_late((f"t{number}", 0), 0, 98.0, 100.0)
+    looked: list[Any] = []
+    concerns = outdated.concerns
+    outdated.concerns = lambda *args: looked.append(args) or concerns(*args)  # type: ignore[method-assign, func-returns-value]
+    assert outdated.concerns_any(1, 101.0)
+    assert not outdated.concerns_any(0, 101.0)
+    assert len(looked) == 1
+    assert not outdated.concerns_any(1, 221.0)
+    assert not outdated.concerns_any(1, 221.0)
+    assert len(looked) == 1001
+    outdated.answered_late(PLACE, 0, 300.0, 301.0)
+    outdated.heard("t", 1, 300.5)
+    assert outdated.concerns_any(1, 302.0)
+    outdated.heard("t", 1, 301.5)
+    assert not outdated.concerns_any(1, 302.0)
+    assert outdated.concerns_any(2, 302.0)

@@ -18,7 +18,7 @@ from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.inspection import explanation
-from safeproducer.policy.client_reports import PartitionInfo, PartitionMetadata
+from safeproducer.policy.client_reports import BUNCH, MANY, PartitionInfo, PartitionMetadata
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.replication import CONFIGS, ReplicationState, Side
 from safeproducer.policy.throttle import Throttle
@@ -405,6 +405,101 @@ def test_a_silent_leader_is_asked_each_second_by_a_client_of_its_own(rigs: Rigs)
     rig.play(6)
     assert [address for _, _, address in rig.brokers.metadata[:3]] == [f"kafka-{node}:9092" for node in (1, 2, 3)]
     assert rig.said().in_sync == (3,)
+
+
+def many(rig: Rig, count: int, leaders: int = 1) -> None:
+    """So many topics more, whose leaders take turns."""
+    for number in range(count):
+        rig.topics.append(f"t{number:04}")
+        rig.brokers.copies[f"t{number:04}", 0] = number % leaders + 1, (1, 2, 3), (1, 2, 3)
+
+
+def test_many_topics_take_a_question_for_five_hundred_each_minute(rigs: Rigs) -> None:
+    """And none of a lane. The snapshot has all of them."""
+    rig = rigs()
+    many(rig, 1200)
+    rig.play(600)
+    assert [asked for _, asked, address in rig.brokers.metadata if address == "lane"] == []
+    assert 27 <= len(rig.brokers.bunches) <= 33
+    assert max(len(topics) for _, _, topics in rig.brokers.bunches) == BUNCH
+    for topic in ("t0000", "t1199"):
+        assert 9 <= len([at for at, asked, _ in rig.brokers.metadata if asked == topic]) <= 11
+    assert len(rig.replication.known(rig.now)) == 1201
+
+
+def test_topics_that_come_one_after_the_other_are_asked_for_together(rigs: Rigs) -> None:
+    rig = rigs()
+    for _ in range(100):
+        many(rig, 2)
+        rig.topics[-2:] = [f"u{len(rig.topics)}", f"v{len(rig.topics)}"]
+        rig.brokers.copies.update({(topic, 0): (1, (1, 2), (1, 2)) for topic in rig.topics[-2:]})
+        rig.play(1)
+    rig.brokers.bunches, rig.brokers.metadata = [], []
+    rig.play(300)
+    assert len(rig.brokers.bunches) + len([at for at, _, by in rig.brokers.metadata if by == "lane"]) < 60
+
+
+def test_few_topics_take_no_admin_client(rigs: Rigs) -> None:
+    """In a crash loop it would be a client more for each process."""
+    rig = rigs()
+    many(rig, MANY - 1)
+    rig.play(30)
+    assert (rig.brokers.bunches, len(rig.brokers.metadata)) == ([], MANY)
+
+
+def test_what_a_bunch_does_not_tell_a_lane_is_asked_for(rigs: Rigs) -> None:
+    """It is not there, or may not be described; and a lane is to hear of added partitions. Or there is no answer."""
+    rig = rigs()
+    many(rig, 20)
+    rig.play(5)
+    del rig.brokers.copies["t0007", 0]
+    rig.brokers.copies["t0009", 1] = 1, (1,), (1,)
+    rig.brokers.metadata = []
+    rig.play(60)
+    assert sorted(asked for _, asked, address in rig.brokers.metadata if address == "lane") == ["t0007", "t0009"]
+    assert rig.cluster.partitions.count("t0009") == 2
+    rig.brokers.hung, rig.brokers.metadata = {1}, []
+    rig.play(60)
+    assert {asked for _, asked, address in rig.brokers.metadata if address == "lane"} == set(rig.topics)
+
+
+def test_each_silent_leader_is_one_question(rigs: Rigs) -> None:
+    """By one client, which asks for all that waits there."""
+    rig = rigs()
+    many(rig, 600, leaders=2)
+    rig.play(5)
+    rig.brokers.bunches = []
+    rig.silent = {tp for tp in rig.brokers.copies if tp[0] != "orders"}
+    rig.play(10)
+    assert 18 <= len(rig.brokers.bunches) <= 22
+    for address in ("kafka-1:9092", "kafka-2:9092"):
+        topics = [topics for _, by, topics in rig.brokers.bunches if by == address]
+        assert {len(asked) for asked in topics} == {300}
+        assert 9 <= len(topics) <= 11
+    many(rig, 1800)
+    rig.silent, rig.brokers.bunches = {(topic, 0) for topic in rig.topics[601:]}, []
+    rig.play(6)
+    assert set().union(*(topics for _, _, topics in rig.brokers.bunches)) >= set(rig.topics[601:])
+
+
+def test_a_topic_that_rests_costs_nothing(rigs: Rigs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice a second there is a look; only what was asked for is judged, and only with what its throttles concern."""
+    rig = rigs()
+    many(rig, 100)
+    rig.play(70)
+    rig.cluster.read({topic: {"min.insync.replicas": "1"} for topic in rig.topics}, rig.now)
+    looked: list[str] = []
+    replicated = rig.cluster.partitions.replicated
+    monkeypatch.setattr(rig.cluster.partitions, "replicated", lambda topic: looked.append(topic) or replicated(topic))
+    rig.play(40)
+    assert looked == []
+    rig.cluster.partitions.learn_replicas("orders", rig.brokers.told("orders"), rig.now)
+    rig.play(1)
+    assert looked == ["orders"]
+    rig.topics.remove("t0007")
+    rig.play(61)
+    assert "t0007" not in looked
+    assert len(looked) <= 103
 
 
 def test_nobody_is_asked_while_no_broker_is_connected(rigs: Rigs) -> None:

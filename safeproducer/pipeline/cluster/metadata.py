@@ -207,7 +207,7 @@ class Metadata(BackgroundThread):
         unknown = [topic for (topic, lane), _ in wanted if lane is None and topic not in self._alone]
         for (topic, number), since in wanted:
             if answered and len(unknown) > MANY:  # there is a connection, and no need to ask for each
-                self._describe(unknown)
+                self._describe([topic for topic in unknown if (topic, None) in self._wanted])
                 break
             # A lane that gave no answer gives none for the next topic, which would be another time-out.
             if number not in mute and not self._stopped.is_set():

@@ -20,7 +20,7 @@ from safeproducer.kafka.native import KafkaException
 from safeproducer.kafka.statistics import Statistics, sent_between
 from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.cluster.cluster_view import ClusterView, Configs, next_step
-from safeproducer.pipeline.cluster.metadata import Metadata
+from safeproducer.pipeline.cluster.metadata import NO_LANE, Metadata
 from safeproducer.pipeline.notifications import Notifications
 from safeproducer.policy.client_reports import BUNCH, MANY, PartitionInfo, TopicMetadata
 from safeproducer.policy.replication import (
@@ -56,7 +56,7 @@ _PATIENCE = 4.0
 """Seconds after which a broker that was asked does not tell."""
 _UNREAD: Configs = (-NEVER, {})
 _NONE: Mapping[Any, Any] = MappingProxyType({})
-_SOON = UNUSUAL / 2
+_SOON = QUIET / 4
 _IN_USE, _LED = "the topics in use", "its partitions"
 
 
@@ -183,9 +183,12 @@ class Replication:
             found = admin.replicas(topics) if topics else {}
         for topic in topics:
             self._due.pop(topic, None)
-            if told := found.get(topic):
+            told = found.get(topic)
+            if told and not partitions.known(topic):
+                self._cluster.heard(topic, NO_LANE, at, told)
+            elif told and max(told) + 1 == partitions.count(topic):
                 partitions.learn_replicas(topic, told, at)
-            if not told or max(told) + 1 != partitions.count(topic):
+            else:
                 self._metadata.look_at(topic)
         return 0.0 if self._due else QUIET
 

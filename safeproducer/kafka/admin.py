@@ -105,12 +105,6 @@ class Admin:
         found = announcement(node, _entry(broker, BROKER_CONFIG), _entry(about_topic, TOPIC_CONFIG))
         return found, told(node, values(broker))
 
-    def leaders(self, topic: str) -> frozenset[int]:
-        """The brokers that lead a partition of `topic`."""
-        return frozenset(
-            partition.leader for partition in self.replicas([topic])[topic].values() if partition.leader >= 0
-        )
-
     def takes_create_time(self, topic: str) -> bool:
         """Whether the records of `topic` keep their own timestamps, which is Kafka's default; so if nobody tells."""
         found = self.configs([topic])[topic]

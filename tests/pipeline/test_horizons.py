@@ -30,11 +30,13 @@ class Brokers:
         self.asked_with: list[list[int | str]] = []
         self.leads: dict[str, set[int]] = {}
         self.asked_for: list[str] = []
+        self.bunches: list[int] = []
         self.log_append_time: set[str] = set()
 
-    def leaders(self, topic: str) -> frozenset[int]:
-        self.asked_for.append(topic)
-        return frozenset(self.leads.get(topic, ()))
+    def replicas(self, topics: list[str]) -> dict[str, dict[int, PartitionMetadata]]:
+        self.asked_for.extend(topics)
+        self.bunches.append(len(topics))
+        return {name: dict(enumerate(map(PartitionMetadata, self.leads.get(name, ())))) for name in topics}
 
     def configs(self, keys: list[int | str]) -> dict[int | str, Any]:
         node, *topics = keys
@@ -312,12 +314,35 @@ def test_leaders_are_asked_for_where_no_statistics_tell_them(rigs: Rigs) -> None
     assert rig.brokers.asked[3:] == [1, 2, 3]
 
 
+def test_many_topics_are_asked_for_in_bunches(rigs: Rigs) -> None:
+    """Who leads them, five hundred in a question; and their configs, of which each has dozens, a hundred at once."""
+    rig = rigs(**{"safeproducer.mode": "passthrough"})
+    rig.led_by()
+    rig.topics = [f"t{number}" for number in range(1200)]
+    rig.brokers.leads = {topic: {1} for topic in rig.topics}
+    rig.look(id_expirations.NOT_BEFORE)
+    rig.look(10)
+    assert (rig.brokers.bunches, len(set(rig.brokers.asked_for))) == ([500, 500, 200], 1200)
+    rig = rigs()
+    rig.topics = [f"t{number}" for number in range(250)]
+    rig.cluster.partitions.update("t", {0: PartitionMetadata(1)}, 1.0)
+    for topic in rig.topics:
+        rig.cluster.partitions.update(topic, {0: PartitionMetadata(1)}, 1.0)
+    for _ in range(2):
+        rig.brokers.asked_with = []
+        rig.look(HOUR)
+        rig.look(1)
+        asked = [topics for topics in rig.brokers.asked_with if topics]
+        assert [len(topics) for topics in asked] == [100, 100, 50]
+        assert len({topic for topics in asked for topic in topics}) == 250
+
+
 def test_a_cluster_that_cannot_be_asked_who_leads_is_asked_again(rigs: Rigs, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = rigs()
     rig.led_by()
     rig.topics = ["a"]
     with monkeypatch.context() as patch:
-        patch.setattr(Brokers, "leaders", lambda *_: 1 / 0)
+        patch.setattr(Brokers, "replicas", lambda *_: 1 / 0)
         rig.look(id_expirations.NOT_BEFORE)
         assert "ZeroDivisionError" in next(iter(rig.people.kinds.values()))
     rig.brokers.leads = {"a": {1}}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from safeproducer.kafka.native import KafkaException
@@ -17,6 +18,7 @@ from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.notifications import Notifications
 from safeproducer.policy import expiry
+from safeproducer.policy.client_reports import BUNCH
 from safeproducer.policy.expiry import Horizon, Told, Unsafe, is_too_old, unreadable
 from safeproducer.policy.types import NEVER, UNPLACED
 from safeproducer.runtime import clock
@@ -34,6 +36,8 @@ LEADERS_REFRESH = 300.0
 _AFTER_FAILURE = 60.0
 _LOOK_EVERY = 0.5
 _MOST_TOPICS = 1000
+_MOST_CONFIGS = 100
+"""Topics whose configs are asked for at once: an answer has dozens for each."""
 _SEEN_BY = 1.0
 """Seconds by which statistics have told of a record."""
 EXPIRATION = "for how long it remembers producer IDs"
@@ -163,9 +167,8 @@ class IdExpirations:
             leaders = self._cluster.partitions.nodes()
             if not leaders:
                 topics = list(self._topics())
-                for topic in topics:
-                    if known.topics_due.get(topic, 0.0) <= now:
-                        self._asker.want(Question(LEADERS, None, topic), self._ask_leaders, now)
+                if any(known.topics_due.get(topic, 0.0) <= now for topic in topics):
+                    self._asker.want(Question(LEADERS, None, "the topics in use"), self._ask_leaders, now)
                 leaders = set().union(*(known.leaders.get(topic, ()) for topic in topics))
             for node in leaders:
                 if known.due.get(node, 0.0) <= now:
@@ -209,7 +212,7 @@ class IdExpirations:
         node, at = cast("int", question.node), clock.monotonic()
         self._put_off(self.known.due, node)
         try:
-            configs = admin.configs([node, *self._led_by(node)])
+            configs = admin.configs([node, *(topics := self._led_by(node, at))])
             self._cluster.read(configs, at)
             found = configs[node]
             self.heard(unreadable(node, found) if isinstance(found, str) else expiry.told(node, found))
@@ -218,19 +221,24 @@ class IdExpirations:
             if before is None or before.producer_id is None:  # else it is as before, as far as is known
                 self._cluster.said_expiration(unreadable(node, f"{cause.name()}: {cause.str()}"))
             return None
-        return NEVER
+        return 0.0 if len(topics) == _MOST_CONFIGS else NEVER
 
-    def _led_by(self, node: int) -> list[str]:
-        """The topics whose configs this broker is asked for beside its own: each topic's of one leader."""
-        leaders = self._cluster.partitions.leaders
+    def _led_by(self, node: int, now: float) -> list[str]:
+        """Some topics whose configs this broker is asked for beside its own: each topic's of one leader."""
+        leaders, read = self._cluster.partitions.leaders, self._cluster.configs
         topics = self._topics() if self._delivery.own.replication == "auto" else ()
-        return [topic for topic in topics if min(leaders(topic, UNPLACED), default=None) == node]
+        old = (topic for topic in topics if topic not in read or read[topic][0] < now - _REFRESH / 2)
+        return list(islice((it for it in old if min(leaders(it, UNPLACED), default=None) == node), _MOST_CONFIGS))
 
     def _ask_leaders(self, admin: Admin, question: Question) -> float:
-        self._put_off(self.known.topics_due, topic := question.topic)
-        self.known.leaders[topic] = admin.leaders(topic)
-        self.known.topics_due[topic] = clock.monotonic() + LEADERS_REFRESH
-        return NEVER
+        known, now = self.known, clock.monotonic()
+        due = [topic for topic in self._topics() if known.topics_due.get(topic, 0.0) <= now][:BUNCH]
+        for topic in due:
+            self._put_off(known.topics_due, topic)
+        for topic, told in admin.replicas(due).items() if due else ():
+            known.leaders[topic] = frozenset(one.leader for one in told.values() if one.leader >= 0)
+            known.topics_due[topic] = clock.monotonic() + LEADERS_REFRESH
+        return 0.0 if len(due) == BUNCH else NEVER
 
     def _ask_timestamps(self, admin: Admin, question: Question) -> float:
         topic, horizon = question.topic, self.current

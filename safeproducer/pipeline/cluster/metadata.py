@@ -1,5 +1,8 @@
 """Asks the cluster who leads the partitions of topics: one thread a producer, while there is something to ask.
 
+A native producer is asked for one topic at a time, and what it hears it knows. Many topics are asked for in bunches, by
+an admin client. Replicas come behind all that records wait for.
+
 It also has the first record of an idempotent producer acknowledged half a second sooner. librdkafka asks for its
 producer ID with each answer for metadata, and every 500 ms. The first such answer comes over the connection to a
 bootstrap server, which ends in the same moment, and no other one is up yet. Therefore one more question is asked as

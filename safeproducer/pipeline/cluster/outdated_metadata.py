@@ -37,7 +37,7 @@ class OutdatedMetadata:
         self._counts: dict[int, dict[str, int]] = {}
         """Lane -> topic -> how many partitions it takes it to have, of those that are not right."""
         self._differ_until: dict[str, float] = {}
-        """Of the topics that some lane is wrong about."""
+        """Topic that some lane is wrong about -> until when records that name no partition wait."""
 
     def connect(self, lanes: Callable[[], Iterable[int]], ask: Callable[[str, Iterable[int]], object]) -> None:
         """`lanes()`: those that may ask; `ask` has some of them ask who leads the partitions of a topic."""

@@ -1,8 +1,9 @@
 """Looks at the replicas of the topics in use, and says what replication quotas and the in-sync set do to them (KIP-73).
 
-Metadata is asked for when a topic is first used, then each minute, and every 5 s while a replica is out of sync. A lane
-may be bound to the broker that hangs, and so may an admin client that was kept. So while a leader is silent a client
-that is made for one question asks: the leader, or else another broker. Configs are asked for only while something is
+Metadata is asked for when a topic is first used, then each minute, and every 5 s while a replica is out of sync: by a
+lane, and for many topics by the admin client, in bunches. A lane may be bound to the broker that hangs, and so may an
+admin client that was kept. So while a leader is silent a client that is made for one question asks: the leader, or else
+another broker. Configs are asked for only while something is
 unusual; beside that the hourly question of KIP-854 brings those of topics along.
 """
 
@@ -176,7 +177,7 @@ class Replication:
                 self._metadata.look_at(topic)
 
     def _ask_bunch(self, admin: Admin, question: Question) -> float:
-        """By a client that is kept. What it does not tell a lane is asked for, and what lanes do not know yet."""
+        """Ask for all that are due; a lane for topics that are not told, or have another number of partitions."""
         topics, at, partitions = tuple(self._due)[:BUNCH], clock.monotonic(), self._cluster.partitions
         found: dict[str, TopicMetadata] = {}
         with suppress(KafkaException):
@@ -216,7 +217,7 @@ class Replication:
         return NEVER
 
     def _judge_all(self, due: Mapping[str, float], now: float) -> None:
-        """By when their answers were asked for. What others have that are listed as throttled counts, too."""
+        """Judge these topics, by when their answers were asked for; topics that are listed as throttled count, too."""
         partitions = self._cluster.partitions
         infos = {topic: partitions.replicated(topic) for topic in {*due, *self._cluster.listed}}
         known = {tp: _replicas(info) for found in infos.values() for tp, info in found.items()}

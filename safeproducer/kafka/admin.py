@@ -252,11 +252,8 @@ def _described(future: Any, alive: frozenset[int], timeout: float) -> Topic:
     found, error = _answer(future, timeout)
     if error is not None:
         return Topic({}, error[0])
-    partitions = {}
-    for one in found.partitions:
-        replicas, in_sync = ([node.id for node in nodes] for nodes in (one.replicas, one.isr))
-        partitions[one.id] = _replicas(_NO_LEADER if one.leader is None else one.leader.id, replicas, in_sync, alive)
-    return Topic(partitions)
+    (told,) = described({"": found.partitions}).values()
+    return Topic({at: _replicas(it.leader, it.replicas or (), it.in_sync or (), alive) for at, it in told.items()})
 
 
 def _configs(future: Any, timeout: float) -> Configs:

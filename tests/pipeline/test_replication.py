@@ -499,6 +499,7 @@ def test_a_topic_that_rests_costs_nothing(rigs: Rigs, monkeypatch: pytest.Monkey
     rig.topics.remove("t0007")
     rig.play(61)
     assert "t0007" not in looked
+    assert len(rig.replication.known(rig.now)) == 100
     assert len(looked) <= 103
 
 

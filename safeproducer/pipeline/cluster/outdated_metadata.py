@@ -10,7 +10,7 @@ partitions, the others are to ask, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -91,21 +91,19 @@ class OutdatedMetadata:
             self.forget(topic)
             return
         self._differ_until.setdefault(topic, now + DIFFER)
-        self._forget(topic, wrong)
+        self.forget(topic, wrong)
         for other, wrongly in wrong.items():
             self._counts.setdefault(other, {})[topic] = wrongly
         if fresh := set(wrong) - asked:
             self._ask(topic, tuple(fresh))
 
-    def forget(self, topic: str) -> None:
-        """All lanes agree, or there is no such topic any more."""
-        self._forget(topic)
-        self._differ_until.pop(topic, None)
-
-    def _forget(self, topic: str, but: Container[int] = ()) -> None:
+    def forget(self, topic: str, wrong: Collection[int] = ()) -> None:
+        """All other lanes agree, or there is no such topic any more."""
         for lane, counts in tuple(self._counts.items()):
-            if lane not in but:
+            if lane not in wrong:
                 counts.pop(topic, None)
+        if not wrong:
+            self._differ_until.pop(topic, None)
 
     def miscounts(self, topic: str, lane: int) -> bool:
         """Whether this lane is known to take the topic for one with another number of partitions."""

@@ -137,12 +137,9 @@ class Replication:
             self._asker.want(Question(REPLICAS, node, _LED), self._ask_leader, now, for_seconds=2 * SILENT)
         answered = self._cluster.partitions.looked_at
         news = {topic: answered.pop(topic, at) for topic, at in tuple(answered.items())[:BUNCH]}
-        if due := {topic: at for topic, at in news.items() if self._is_new(topic, at)}:
+        states = [(topic, at, self._by_topic.get(topic)) for topic, at in news.items()]
+        if due := {topic: at for topic, at, state in states if state and (state.busy or at > state.judged)}:
             self._judge_all(due, now)
-
-    def _is_new(self, topic: str, at: float) -> bool:
-        state = self._by_topic.get(topic)
-        return state is not None and (state.busy or at > state.judged)
 
     def _meet(self, topics: set[str], now: float) -> None:
         for topic in topics - self._by_topic.keys():
@@ -150,6 +147,8 @@ class Replication:
             self._plan(topic, now + FIRST)
         for topic in self._by_topic.keys() - topics:
             del self._by_topic[topic]
+            for number in range(self._cluster.partitions.count(topic)):
+                self._told.pop((topic, number), None)
 
     def _plan(self, topic: str, at: float) -> None:
         self._by_topic[topic].look_at = at
@@ -210,7 +209,8 @@ class Replication:
 
     def _ask_configs(self, admin: Admin, question: Question) -> float:
         node, at = cast("int", question.node), clock.monotonic()
-        keys, address = self._wanted.pop(node, ()), self._cluster.partitions.alive.get(node)
+        alive = self._cluster.partitions.alive
+        keys, address = self._wanted.pop(node, ()), alive.get(node)
         with suppress(KafkaException):
             asked = admin.at(address) if self._silent and address else admin
             self._cluster.read(asked.configs(keys) if keys else {}, at)

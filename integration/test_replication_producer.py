@@ -16,6 +16,7 @@ from integration.conftest import MARKER
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.poll import until
 from safeproducer import Hook, ReplicationChanged, ReplicationSnapshot, SafeProducer
+from safeproducer.kafka.admin import Admin
 from safeproducer.pipeline.cluster import replication
 
 MB = 1_000_000
@@ -260,3 +261,35 @@ def test_writes_below_the_minimum_are_told(
     assert len(warnings(caplog, below)) == 1
     assert warnings(caplog, at) == warnings(caplog, other) == []
     assert {event.topic for event in writer.heard.events} == {below, at}
+
+
+@pytest.mark.timeout(300)
+def test_many_topics_are_asked_for_in_one_question(
+    cluster: KafkaCluster, placed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by a user with WRITE alone, and while a follower hangs: each topic below its minimum is named."""
+    names = [placed(f"many-{number:02}", [1, 2], minimum=2) for number in range(20)]
+    asked: list[int] = []
+    replicas = Admin.replicas
+    monkeypatch.setattr(Admin, "replicas", lambda *args: asked.append(len(args[1])) or replicas(*args))
+    for name in names:
+        cluster.admin.add_acl(f"User:{USER}", name, AclOperation.WRITE)
+    rights = {"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": 120_000}
+    with Writer(names, 50_000, **rights) as writer, Writer(names, 50_000, **login(cluster)) as other:
+        for one in (writer, other):
+            for name in names:
+                one.until(name, lambda said: said.in_sync, "its replicas are known", 30)
+        assert 20 in asked
+        assert len(asked) < 20
+        cluster.nodes[2].pause()
+        began = time.monotonic()
+        for one in (writer, other):
+            for name in names:
+                one.until(name, lambda said: len(said.in_sync) == 1, "a replica is out of sync", 90)
+        for name in names:
+            writer.until(name, lambda said: said.delays and said.minimum == 2, "it is below the minimum", 30)
+        print(f"all of them are below their minimum after {time.monotonic() - began:.1f} s; {asked}")
+        cluster.nodes[2].resume()
+        for one in (writer, other):
+            for name in names:
+                one.until(name, lambda said: len(said.in_sync) == 2, "all is in sync", 60)

@@ -271,7 +271,12 @@ def test_many_topics_are_asked_for_in_one_question(
     names = [placed(f"many-{number:02}", [1, 2], minimum=2) for number in range(20)]
     asked: list[int] = []
     replicas = Admin.replicas
-    monkeypatch.setattr(Admin, "replicas", lambda *args: asked.append(len(args[1])) or replicas(*args))
+
+    def noted(*args: Any) -> Any:
+        asked.append(len(args[1]))
+        return replicas(*args)
+
+    monkeypatch.setattr(Admin, "replicas", noted)
     for name in names:
         cluster.admin.add_acl(f"User:{USER}", name, AclOperation.WRITE)
     rights = {"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": 120_000}

@@ -50,6 +50,7 @@ from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.turn import Turns
+from safeproducer.policy.client_reports import TopicMetadata
 from safeproducer.policy.permits import Kind
 from safeproducer.policy.renewals import Renewals
 from safeproducer.policy.types import DIRECT_LANE
@@ -149,7 +150,13 @@ def _questions(
         return Admin(settings.lane)
 
     missing, trouble = partitions.missing, notifications.trouble
-    metadata = Metadata(lanes_to_ask, updates.heard_leaders, answered, first_question, admin, trouble, missing)
+
+    def heard(topic: str, lane: int | None, asked_at: float, told: TopicMetadata) -> bool:
+        knows = updates.heard_leaders(topic, lane, asked_at, told)
+        sender.wake(0.0)
+        return knows
+
+    metadata = Metadata(lanes_to_ask, heard, answered, first_question, admin, trouble, missing)
     known = (taken and taken.id_expiration) or Known(clock.monotonic())
     asker = Asker(admin, answered, sender.works, notifications.trouble)
     expirations = IdExpirations(delivery, holds.cluster, asker, topics, notifications, known)

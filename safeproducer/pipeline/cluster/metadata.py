@@ -134,7 +134,7 @@ class Metadata(BackgroundThread):
       partitions when it does not know the topic: librdkafka decides what that means. The lane is asked again unless
       that returns True.
     - `make()` makes an admin client, which asks for many topics at once.
-    - `answered(seconds)` is called after each answer, with how long it took when it is that of the first question.
+    - `answered(seconds)` is called when the first question has its answer, with how long that took, or has none.
     - `missing`: written here, see Partitions. `trouble` is told of a topic that is not there.
     """
 
@@ -238,7 +238,6 @@ class Metadata(BackgroundThread):
         if settled and self._wanted.get((topic, number)) == since:  # else it is to ask again
             self._wanted.pop((topic, number), None)
             self._alone.discard(topic)
-        self._answered(None)
         return settled
 
     def _describe(self, topics: list[str]) -> None:
@@ -253,7 +252,6 @@ class Metadata(BackgroundThread):
                         self._heard(topic, NO_LANE, asked_at, told)
                         self._wanted.pop((topic, None), None)
                         self._alone.discard(topic)
-                self._answered(None)
 
     def _miss(self, topic: str, asked_at: float, lane: Any) -> bool:
         """It is not there; whether that is certain, and told."""

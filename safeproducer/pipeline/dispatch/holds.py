@@ -80,6 +80,10 @@ class Holds:
 
     def any(self, now: float) -> bool:
         """Whether there is a reason to hold anything back."""
+        return (self.direct is not None and self.direct.probation.open) or self.beside_probation(now)
+
+    def beside_probation(self, now: float) -> bool:
+        """Whether there is one for records of which none of their partition is on probation."""
         if self.gate.hold is not None or not self.cluster.holds_back:
             return self.gate.hold is not None
         return self.direct is None or self.direct.limited or self.prefers_batches or self.cluster.hinders(now)
@@ -114,7 +118,7 @@ class Holds:
 
     def direct_hold(self, buffer: PartitionBuffer, now: float) -> Hold | None:
         """Why this partition is held back; None when its records may go directly."""
-        if not buffer.pinned and not self.any(now):
+        if not (buffer.pinned or buffer.records or self.beside_probation(now)):
             return None
         return decision.hold(self.facts(buffer, now), decision.DIRECT, now)
 

@@ -87,7 +87,7 @@ class Intake:
         if topic in self._lanes.refused_topics:
             self._placement.refuse_missing(topic)
         tp = (topic, self._placement.choose(topic, key, now) if partition == UNPLACED else partition)
-        buffer = self._buffers.get(tp) or self._open(tp, partition)
+        buffer = self._buffers.get(tp) or self._open(tp, partition, overhead is not OVERHEAD)
         if value is not None:
             size += len(value)
         if key is not None:
@@ -175,8 +175,9 @@ class Intake:
             buffer.ring()
             self._schedule.hurry()
 
-    def _open(self, tp: TopicPartition, named: int) -> PartitionBuffer:
-        checked(tp[0], None, None, tp[1], None, 0, None)  # its type was all that was looked at
+    def _open(self, tp: TopicPartition, named: int, is_checked: bool) -> PartitionBuffer:
+        if not is_checked:
+            checked(tp[0], None, None, tp[1], None, 0, None)  # its type was all that was looked at
         if not self._holds.partitions.has(tp[0], named):
             raise unable(KafkaError._UNKNOWN_PARTITION)
         self._schedule.wake(NEVER)
@@ -248,7 +249,7 @@ class Intake:
     def _buffer_for_block(self, topic: str, partition: int) -> PartitionBuffer | None:
         """Where records of a partition wait together; None when they must be taken one by one."""
         tp = (topic, partition)
-        buffer = self._buffers.get(tp) or self._open(tp, partition)
+        buffer = self._buffers.get(tp) or self._open(tp, partition, is_checked=False)
         waits = buffer.held or buffer.records or self.suspended or self._holds.direct is None
         waits = waits and topic not in self._lanes.refused_topics and not self._placement.has_unplaced(topic)
         return buffer if waits else None

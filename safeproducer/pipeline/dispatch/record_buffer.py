@@ -114,9 +114,10 @@ class RecordBuffer:
     def recheck(self, now: float, topics: Iterable[str] | None = None) -> None:
         """Ask the partition buffers of these topics again whether they are held; all if None are named."""
         self.forget_room()
-        any_hold = self._holds.any(now)
+        starts, others = self._holds.starting, self._holds.beside_probation(now)  # once: not for each of thousands
         for buffer in self.all if topics is None else self.of_topics(topics):
-            hold = self._holds.direct_hold(buffer, now) if any_hold or buffer.pinned else None
+            asks = others or buffer.pinned or (starts and buffer.records)
+            hold = self._holds.direct_hold(buffer, now) if asks else None
             if hold is not None or not (buffer.waiting or buffer.unresolved):
                 buffer.hold(hold, now)
             if buffer.waiting:

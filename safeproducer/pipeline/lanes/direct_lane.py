@@ -212,9 +212,8 @@ class DirectLane:
 
     @property
     def limited(self) -> bool:
-        """Whether there is a partition that it takes nothing of."""
-        late = self.silent or self.old
-        return bool(self.rejected or self.failure or self.probation.open or self.draining or self.gaps or late)
+        """Whether there is a partition that it takes nothing of, though that has no batch on probation."""
+        return bool(self.rejected or self.failure or self.draining or self.gaps or self.silent or self.old)
 
     def takes(self, tp: TopicPartition, size: int) -> int:
         """While its probation is open: whether a record more may go; see Probation.takes()."""

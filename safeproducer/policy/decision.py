@@ -36,6 +36,7 @@ class DirectFacts(NamedTuple):
     - `silent`: its leader owes an acknowledgement. `old`: a record of it has used up a third of its time.
     - `keeps`: a direct record of the partition is of unknown outcome, and must not be overtaken on a batch lane.
       `pinned`: the outcome of a record that was in a batch lane is unknown.
+    - `many`: partitions are many for the brokers, and wait for connections: no lane is made for a throttle time.
     - `prefers_batches`: the round trip is long, a batch lane is ready, and the next record came after the permit.
     - `gaps`: sequence numbers of some partition may have a gap; `closed_by_gap`: another partition has the lane.
     - `failed`: another one comes in its place, at `renews_at` if that is known.
@@ -47,6 +48,7 @@ class DirectFacts(NamedTuple):
     id_rejected: bool = False
     keeps: bool = False
     pinned: bool = False
+    many: bool = False
     prefers_batches: bool = False
     draining: bool = False
     gaps: bool = False
@@ -233,7 +235,7 @@ def path(facts: PartitionFacts) -> int:
         or direct.prefers_batches
         or direct.outdated  # a batch lane knows better
         or facts.probing
-        or facts.throttled_until is not None
+        or (facts.throttled_until is not None and not direct.many)
     ):
         return DIRECT
     if not direct.emptied:

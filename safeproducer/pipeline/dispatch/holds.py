@@ -46,15 +46,18 @@ class Holds:
         self.direct = direct
 
     @property
-    def far(self) -> bool:
-        """Whether round trips are so long that buffering pays.
+    def many(self) -> bool:
+        """Whether partitions are many for the brokers, and each stays on one lane.
 
-        It does not where partitions are many for the brokers: then the connections are what batches wait for, which
-        take five requests at a time, and one more lane would only make a second queue.
+        Then batches wait for connections, which take five requests at a time. Another lane would only be another queue,
+        whose topics are asked for one by one.
         """
-        return self.round_trip.long and (
-            self.cluster.spreads or len(self.buffers) <= _MANY * max(1, self.cluster.brokers)
-        )
+        return len(self.buffers) > _MANY * max(1, self.cluster.brokers) and not self.cluster.spreads
+
+    @property
+    def far(self) -> bool:
+        """Whether round trips are so long that buffering pays."""
+        return self.round_trip.long and not self.many
 
     @property
     def prefers_batches(self) -> bool:
@@ -98,12 +101,15 @@ class Holds:
         leader = self.cluster.leader_state(tp, now)
         if direct is None:
             return PartitionFacts(*leader, only_batch_lanes=True)
+        if many := self.many:  # one batch after the other of each broker would take a round trip for each partition
+            leader = leader._replace(probing=False)
         of_direct = DirectFacts(
             silent=tp in direct.silent,
             old=tp in direct.old,
             id_rejected=direct.rejected,
             keeps=direct.keeps(tp),
             pinned=buffer.pinned,
+            many=many,
             prefers_batches=self.prefers_batches and not self.waited_for_id(buffer),
             draining=direct.draining,
             gaps=bool(direct.gaps),

@@ -166,7 +166,7 @@ def _native(
         bound = account.bind(callback)
     offered = len(messages) if isinstance(messages, list) else 0
     account.accepted += offered
-    call = account.batches.begin(offered) if partition != -1 else None
+    call = account.begin_batch(offered) if partition != -1 else None
     good: int = 0
     try:
         good = engine.native.produce_batch(topic, messages, partition, bound[1])

@@ -25,6 +25,12 @@ _POLLING = 0.05
 """An application that served within this time is there, and the sender leaves the serving to it. With all cores busy,
 one that serves every few milliseconds is late by 10 to 30, and the sender would take records off the direct path."""
 
+_LONG = 0.25
+"""Seconds: a native call that takes longer is past its time-out, and ends once the callbacks that it has are run."""
+_PACE = 0.1
+_QUICK = 1_000
+"""Reports per second: those of an application that runs as many are not taken away from it."""
+
 _LINGER_OFF = 0.4
 """Seconds for which a round of flush() switches linger off: longer than the round."""
 _ROUND = 0.15  # from 0.2 s on the native call splits the wait itself, and runs signal handlers in the middle of it
@@ -58,13 +64,33 @@ class Serving:
     _failed_then: int = 0
     _release_at: float = 0.0
     _accepted_then: int = 0
+    _pace: tuple[float, int, bool] = (0.0, 0, False)
+    """When it was looked at, how many reports were counted by then, and whether that were few."""
 
     def is_polling(self, now: float) -> bool:
         """Whether the application serves, so that its callbacks come when it expects them."""
         if self._polls != self._polls_seen:
             self._polls_seen, self._seen_at = self._polls, now
-        route = self._route
-        return route.busy or (not route.barred and now - max(self._seen_at, self._served_at) < _POLLING)
+        if self._route.busy:
+            return not (self._blocks(now) and self._is_slow(now))
+        return not self._route.barred and now - max(self._seen_at, self._served_at) < _POLLING
+
+    def _blocks(self, now: float) -> bool:
+        """Whether each thread that serves has been in callbacks for so long that it serves nothing that comes now.
+
+        What another thread takes meanwhile is younger than all that these have, and older than what they take next.
+        """
+        long = now - max(self._seen_at, self._served_at) >= _LONG
+        return long and interrupts.in_callbacks(self._route.threads - self._route.barred)
+
+    def _is_slow(self, now: float) -> bool:
+        """Whether so few reports are run that those of other partitions would wait long."""
+        at, before, slow = self._pace
+        if now - at >= _PACE:
+            counted = self._calls.counters.resolved
+            slow = now - at < 10 * _PACE and counted - before < _QUICK * _PACE
+            self._pace = now, counted, slow
+        return slow
 
     def not_polled_for(self, now: float) -> float:
         """Seconds for which reports have waited for a poll(). Any thread."""
@@ -74,9 +100,10 @@ class Serving:
 
     @interrupts.calls_natively
     def stand_by(self) -> None:
-        """Take the direct lane's reports for an application that does not poll, until half of our room is used up.
+        """Take the direct lane's reports for an application that does not poll, or is in a callback, until half of our
+        room is used up.
 
-        The sender calls. They are queued, so that the lane has room.
+        The sender calls. They are queued, so that the lane has room, and answers are known.
         """
         if self._dispatcher.only_batch_lanes or not len(self._route.native):
             return
@@ -85,7 +112,8 @@ class Serving:
         self._route.leave()  # its room is not the producer's any more
         self._report_queue.serve_on(get_ident())
         try:
-            if not self._route.busy:
+            # From here on no thread that comes out of a callback serves beside this one.
+            if not self._route.busy or self._blocks(clock.monotonic()):
                 self._route.native.poll(0)
         finally:
             self._report_queue.serve_on(0)
@@ -179,6 +207,7 @@ class Serving:
 
     def _serve_now(self) -> int:
         """Run callbacks: first those that wait here, the sender may have taken some out of the direct lane."""
+        self._served_at = clock.monotonic()
         served = self._report_queue.run() if self._report_queue.reports else 0
         # Records and events: to ask costs less than to serve nothing.
         if self._serves_direct and len(self._route.native):
@@ -210,7 +239,7 @@ class Serving:
     @interrupts.calls_natively
     def flush_round(self, timeout: float) -> None:
         """Serve for up to `timeout` seconds, or until a record has its report."""
-        route = self._route
+        route, self._served_at = self._route, clock.monotonic()
         if self._serves_direct and self._route.goes_direct and not self._report_queue.reports:
             route.native.flush(timeout)
             if len(route.native):  # events, which flush() does not serve once all reports are

@@ -8,7 +8,7 @@ behind it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from inspect import CO_VARARGS
 from itertools import chain
 from types import CodeType, FrameType
@@ -74,6 +74,24 @@ def in_native_callback() -> bool:
                 return True
         elif caller in _native_callers and not _is_ours(frame) and not handles_signal(frame):
             return True  # a log handler
+        frame = frame.f_back
+    return False
+
+
+def in_callbacks(threads: Iterable[int]) -> bool:
+    """Whether each of these threads, which serve, is in the middle of a callback. They go on meanwhile."""
+    frames = sys._current_frames()
+    return all(_runs_callback(frames.get(thread)) for thread in threads)
+
+
+def _runs_callback(frame: FrameType | None) -> bool:
+    """Told by the innermost call that serves: a signal handler may serve inside a callback."""
+    while frame is not None and frame.f_back is not None and frame.f_code not in _native_callers:
+        caller = frame.f_back.f_code
+        if caller in _native_callers:
+            return frame.f_code in _natively_called or not _is_ours(frame)
+        if caller in _reporters:
+            return True
         frame = frame.f_back
     return False
 

@@ -29,7 +29,7 @@ def lane(counters: DeliveryCounters, given: DirectLaneCounts | None = None) -> D
 
 def batch(counters: DeliveryCounters, count: int) -> None:
     """The native produce_batch() takes so many records."""
-    counters.open("t").explicit(0).batches.begin(count).end(count)
+    counters.open("t").explicit(0).begin_batch(count).end(count)
 
 
 def counting() -> DeliveryCounters:

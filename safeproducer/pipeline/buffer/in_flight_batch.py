@@ -93,13 +93,13 @@ class BatchReports:
     `on_answer` is called at the first report of a delivered batch, inside the native call that serves them.
     """
 
-    def __init__(self, sinks: BatchSinks, size: int, partition: int) -> None:
-        self.sinks = sinks
+    def __init__(self, sinks: BatchSinks, size: int, tp: TopicPartition) -> None:
+        self.sinks, self._of = sinks, (*tp, True)
         self._size = size
         """Of one record, about."""
         self.kept: deque[Message] = deque()
         self.kept_for: DeliveryCallback | None = None
-        self.counting = DeliveredCounter(partition)
+        self.counting = DeliveredCounter(tp[1])
         self.on_answer: Callable[[], None] | None = None
         self.unknown_outcome = self.fenced = False
         self.failed = 0
@@ -132,7 +132,7 @@ class BatchReports:
         kept, report, self.kept, self.kept_for = self.kept, self.kept_for, nothing, None
         if report is not None:
             count = len(kept)
-            self.sinks.reports.add_delivered(report, kept, self._size)
+            self.sinks.reports.add_delivered(report, kept, self._size, self._of)
             self._passed += count
 
     def add(
@@ -198,7 +198,7 @@ class InFlightBatch:
         """Bytes of keys, values and headers."""
         self.runs: list[tuple[int, int]] = []
         self.expired = self._flushes = 0
-        self.reports = BatchReports(sinks, size // (count or 1), tp[1])
+        self.reports = BatchReports(sinks, size // (count or 1), tp)
 
     def bind(self, report: DeliveryCallback) -> DeliveryCallback:
         """The callback for librdkafka that ends in `report` on the application's thread."""

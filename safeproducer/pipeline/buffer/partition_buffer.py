@@ -37,14 +37,14 @@ class Waits:
     def __init__(self, tp: TopicPartition, times: Times) -> None:
         self._tp, self.times = tp, times
         self._now: HoldReason | None = None
-        self._lately: deque[tuple[float, HoldReason | None]] = deque(maxlen=_REMEMBERED)
+        self._lately: tuple[tuple[float, HoldReason | None], ...] = ()
 
     def change(self, reason: HoldReason | None, now: float) -> None:
         """For `reason` from now on."""
         before, self._now = self._now, reason
         if before is reason:
             return
-        self._lately.append((now, reason))
+        self._lately = (*self._lately[1 - _REMEMBERED :], (now, reason))
         for each, change in ((before, -1), (reason, 1)):
             if each is not None:
                 key = self._tp, each
@@ -55,7 +55,7 @@ class Waits:
         """Records come here that waited there until now."""
         since = self._lately[-1][0] if self._lately else -NEVER
         if later := [each for each in earlier._lately if each[0] > since]:
-            self._lately.extend((*later, (now, None)))
+            self._lately = (*self._lately, *later, (now, None))[-_REMEMBERED:]
 
     def longest(self, since: float, until: float) -> HoldReason | None:
         """For what it waited longest between these moments; None for nothing."""
@@ -80,6 +80,11 @@ class PartitionBuffer:
     partition stays on one lane.
     `unknown_outcome`: the last batch of it that left `lane` ended so.
     """
+
+    __slots__ = (
+        *("topic", "partition", "tp", "records", "bound", "keys", "bytes", "unresolved", "ack", "held"),
+        *("direct_until", "why", "waits", "unknown_outcome", "lane"),
+    )
 
     def __init__(self, topic: str, partition: int, keys: Affinity | None = None, times: Times | None = None) -> None:
         self.topic = topic

@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import index
 from types import MethodType
 from typing import Any, NamedTuple
@@ -52,23 +52,17 @@ class BatchCall:
 
 
 class Batches:
-    """The calls of the native produce_batch() for one partition; none is `kept` where nobody calls by()."""
+    """The calls of the native produce_batch() for one partition."""
 
-    __slots__ = ("_calls", "_earlier", "_kept")
+    __slots__ = ("_calls", "_earlier")
 
-    def __init__(self, kept: bool) -> None:
+    def __init__(self) -> None:
         self._calls: deque[BatchCall] = deque()
         self._earlier = 0
-        self._kept = kept
 
-    def begin(self, count: int) -> BatchCall:
-        call = BatchCall(count)
-        if self._kept:
-            self._calls.append(call)
-        return call
-
-    def __bool__(self) -> bool:
-        return bool(self._earlier or self._calls)
+    def add(self, call: BatchCall) -> None:
+        """It begins."""
+        self._calls.append(call)
 
     def by(self, now: float) -> BatchCount:
         """Counts as they were at `moment`. One thread asks, and never for an earlier moment than before."""
@@ -86,11 +80,14 @@ class Batches:
 Bound = tuple[object, DeliveryCallback | None]
 
 Explained = Callable[[KafkaError, Message], KafkaError]
+Report = Callable[[DeliveryCallback, KafkaError | None, Message], None]
 
 NOT_BOUND: Bound = (object(), None)
 NO_NAMES: frozenset[str] = frozenset()
 UNASSIGNED = -1
 _INT = 2**31
+_SUMS_REST = 20
+"""Sums are as old as that many times what it took to add them up, at most."""
 
 
 def _as_it_is(error: KafkaError, message: Message) -> KafkaError:
@@ -101,7 +98,16 @@ def _no_callback(error: KafkaError | None, message: Message) -> None:
     """In place of None, which no method can be bound to."""
 
 
-@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Reports that arrived: without an error, and with one."""
+
+    __slots__ = ("delivered", "failed")
+
+    def __init__(self) -> None:
+        self.delivered = self.failed = 0
+
+
+@dataclass(slots=True)
 class Reporting:
     """What the report callbacks of one producer share. `explained` makes the error that a callback is given.
 
@@ -115,114 +121,160 @@ class Reporting:
     explained: Explained
     offset_proves: bool
     times_batches: bool
+    of_partition: Callable[[Resolved], Report] = field(init=False)
+    of_topic: Callable[[dict[int, PartitionCounters]], Report] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.of_partition, self.of_topic = self._of_partitions(), self._of_topics()
+
+    def _of_partitions(self) -> Callable[[Resolved], Report]:
+        """Makes the report callback of a partition: all of them share all variables but two."""
+        report_queue, errors, explained = self.report_queue, self.errors, self.explained
+        only_errors, offset_proves = self.only_errors, self.offset_proves
+
+        # A closure over the counts, not over the account: no cycle, and quicker than a method.
+        def made(named: Resolved) -> Report:
+            @interrupts.called_natively
+            def report(callback: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
+                try:
+                    offset: Any = message.offset()
+                except:  # noqa: E722 - see discard_pending
+                    discard_pending(sys.exc_info())
+                    offset = message.offset()
+                if error is not None or report_queue.on or (offset is None and offset_proves):
+                    if offset is None and error is None and offset_proves:
+                        error = WITHOUT_OFFSET
+                    if report_queue.takes(MethodType(report, callback), error, message):
+                        return
+                if error is None:
+                    named.delivered += 1
+                    if only_errors and type(callback) is not BulkReport:
+                        return
+                else:
+                    named.failed += 1
+                    error = explained(error, message)
+                if callback is not _no_callback:
+                    try:
+                        callback(error, message)
+                    except BaseException as raised:
+                        raise errors.note(raised)  # noqa: B904 - see StandIn
+
+            return report
+
+        return made
+
+    def _of_topics(self) -> Callable[[dict[int, PartitionCounters]], Report]:
+        """The same for topics. Most of it stands above, too: one more call for each record would be felt."""
+        report_queue, errors, explained = self.report_queue, self.errors, self.explained
+        only_errors, offset_proves = self.only_errors, self.offset_proves
+
+        def made(partitions: dict[int, PartitionCounters]) -> Report:
+            @interrupts.called_natively
+            def report(callback: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
+                try:
+                    number: Any = message.partition()
+                except:  # noqa: E722 - see discard_pending
+                    discard_pending(sys.exc_info())
+                    number = message.partition()
+                if error is not None or report_queue.on or (offset_proves and message.offset() is None):
+                    if error is None and offset_proves and message.offset() is None:
+                        error = WITHOUT_OFFSET
+                    if report_queue.takes(MethodType(report, callback), error, message):
+                        return
+                try:
+                    placed = partitions[number].placed
+                except KeyError:  # None: it failed before it was given one
+                    placed = _opened(partitions, UNASSIGNED if number is None else number, self).placed
+                if error is None:
+                    placed.delivered += 1
+                    if only_errors and type(callback) is not BulkReport:
+                        return
+                else:
+                    placed.failed += 1
+                    error = explained(error, message)
+                if callback is not _no_callback:
+                    try:
+                        callback(error, message)
+                    except BaseException as raised:
+                        raise errors.note(raised)  # noqa: B904 - see StandIn
+
+            return report
+
+        return made
 
 
-class Resolved:
-    """Reports that arrived: without an error, and with one."""
+class Account:
+    """Records that produce() counts together. `bound` is the callback used last and the report callback composed for
+    it; `names`, of headers that produce() took."""
 
-    __slots__ = ("delivered", "failed")
-
-    def __init__(self) -> None:
-        self.delivered = self.failed = 0
-
-
-class PartitionCounters:
-    """Records of one partition.
-
-    `accepted` and `named`: those for which the caller named it; `placed`: reports of those for which librdkafka chose
-    it. `batches`: those of `accepted` that the native produce_batch() took. `bound` is the callback used last and the
-    report callback composed for it; `names`, of headers that produce() took.
-    """
-
-    __slots__ = ("_report", "accepted", "batches", "bound", "named", "names", "placed")
+    __slots__ = ("_report", "_reporting", "accepted", "bound", "names")
 
     def __init__(self, reporting: Reporting) -> None:
         self.accepted, self.bound, self.names = 0, NOT_BOUND, NO_NAMES
-        self.batches = Batches(reporting.times_batches)
-        self.named = named = Resolved()
-        self.placed = Resolved()
-        report_queue, errors, explained = reporting.report_queue, reporting.errors, reporting.explained
-        only_errors, offset_proves = reporting.only_errors, reporting.offset_proves
+        self._reporting = reporting
+        self._report: Report | None = None
 
-        # A closure over the counts, not over the account: no cycle, and quicker than a method.
-        @interrupts.called_natively
-        def report(callback: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
-            try:
-                offset: Any = message.offset()
-            except:  # noqa: E722 - see discard_pending
-                discard_pending(sys.exc_info())
-                offset = message.offset()
-            if error is not None or report_queue.on or (offset is None and offset_proves):
-                if offset is None and error is None and offset_proves:
-                    error = WITHOUT_OFFSET
-                if report_queue.takes(MethodType(report, callback), error, message):
-                    return
-            if error is None:
-                named.delivered += 1
-                if only_errors and type(callback) is not BulkReport:
-                    return
-            else:
-                named.failed += 1
-                error = explained(error, message)
-            if callback is not _no_callback:
-                try:
-                    callback(error, message)
-                except BaseException as raised:
-                    raise errors.note(raised)  # noqa: B904 - see StandIn
+    def _made(self) -> Report:
+        raise NotImplementedError
 
-        self._report = report
+    @property
+    def report(self) -> Report:
+        """Called with a callback, it is the report callback."""
+        if self._report is None:
+            self._report = self._made()
+        return self._report
 
     def bind(self, callback: DeliveryCallback | None) -> Bound:
         """The report callback for `callback`; callers reuse it while the callback stays the same."""
         # Not a partial: the garbage collector would count two objects more for each record with a callback of its own.
-        self.bound = bound = (callback, MethodType(self._report, _no_callback if callback is None else callback))
+        self.bound = bound = (callback, MethodType(self.report, _no_callback if callback is None else callback))
         return bound
 
+    def release(self) -> None:
+        """Forget the callback used last."""
+        self.bound = NOT_BOUND
 
-class TopicCounters:
-    """Records of one topic whose partition librdkafka chooses, and the accounts of its partitions."""
 
-    __slots__ = ("_report", "_reporting", "accepted", "bound", "names", "partitions")
+class PartitionCounters(Account):
+    """Records of one partition.
+
+    `accepted` and `named`: those for which the caller named it; `placed`: reports of those for which librdkafka chose
+    it. `batches`: those of `accepted` that the native produce_batch() took, None before the first.
+    """
+
+    __slots__ = ("batches", "named", "placed")
 
     def __init__(self, reporting: Reporting) -> None:
-        self.accepted = 0
+        super().__init__(reporting)
+        self.batches: Batches | None = None
+        self.named, self.placed = Resolved(), Resolved()
+
+    def _made(self) -> Report:
+        return self._reporting.of_partition(self.named)
+
+    def begin_batch(self, count: int) -> BatchCall:
+        """The native produce_batch() is about to take so many."""
+        call = BatchCall(count)
+        if self._reporting.times_batches:
+            batches = Batches()
+            if self.batches is None:  # one step with the next line: two threads may come at once
+                self.batches = batches
+            self.batches.add(call)
+        return call
+
+
+class TopicCounters(Account):
+    """Records of one topic whose partition librdkafka chooses, and the accounts of its partitions."""
+
+    __slots__ = ("partitions",)
+
+    def __init__(self, reporting: Reporting) -> None:
+        super().__init__(reporting)
         self.partitions: dict[int, PartitionCounters] = {}
-        self._reporting, self.bound, self.names = reporting, NOT_BOUND, NO_NAMES
-        partitions = self.partitions
-        report_queue, errors, explained = reporting.report_queue, reporting.errors, reporting.explained
-        only_errors, offset_proves = reporting.only_errors, reporting.offset_proves
 
-        # Most of it stands in PartitionCounters, too: one more call for each record would be felt.
-        @interrupts.called_natively
-        def report(callback: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
-            try:
-                number: Any = message.partition()
-            except:  # noqa: E722 - see discard_pending
-                discard_pending(sys.exc_info())
-                number = message.partition()
-            if error is not None or report_queue.on or (offset_proves and message.offset() is None):
-                if error is None and offset_proves and message.offset() is None:
-                    error = WITHOUT_OFFSET
-                if report_queue.takes(MethodType(report, callback), error, message):
-                    return
-            try:
-                placed = partitions[number].placed
-            except KeyError:  # None: it failed before it was given one
-                placed = _opened(partitions, UNASSIGNED if number is None else number, reporting).placed
-            if error is None:
-                placed.delivered += 1
-                if only_errors and type(callback) is not BulkReport:
-                    return
-            else:
-                placed.failed += 1
-                error = explained(error, message)
-            if callback is not _no_callback:
-                try:
-                    callback(error, message)
-                except BaseException as raised:
-                    raise errors.note(raised)  # noqa: B904 - see StandIn
-
-        self._report = report
+    def _made(self) -> Report:
+        """It counts on the partition that the report names."""
+        return self._reporting.of_topic(self.partitions)
 
     def explicit(self, partition: int) -> PartitionCounters:
         try:
@@ -241,12 +293,7 @@ class TopicCounters:
     def counted(self, callback: DeliveryCallback) -> CountedReport | None:
         """As bind(), where `callback` is called for errors alone; else None."""
         reporting = self._reporting
-        return CountedReport(self._report, callback, self, reporting.offset_proves) if reporting.only_errors else None
-
-    def bind(self, callback: DeliveryCallback | None) -> Bound:
-        """As PartitionCounters.bind(), counting on the partition the report names."""
-        self.bound = bound = (callback, MethodType(self._report, _no_callback if callback is None else callback))
-        return bound
+        return CountedReport(self.report, callback, self, reporting.offset_proves) if reporting.only_errors else None
 
 
 def _is_number(partition: Any) -> bool:
@@ -273,6 +320,7 @@ class DeliveryCounters:
         times_batches: bool = False,
     ) -> None:
         self.topics: dict[str, TopicCounters] = {}
+        self._lately = -NEVER, (0, 0, 0)
         self.interrupts = 0
         self.times_batches = times_batches
         self.errors = CallbackErrors()
@@ -299,9 +347,9 @@ class DeliveryCounters:
         Records under way refer to their own; the next record has its callback bound again.
         """
         for topic in list(self.topics.values()):
-            topic.bind(None)
+            topic.release()
             for row in list(topic.partitions.values()):
-                row.bind(None)
+                row.release()
 
     def batches(self, now: float) -> dict[tuple[str, int], BatchCount]:
         """(topic, partition) -> what the native produce_batch() took for that partition by `moment`."""
@@ -309,14 +357,27 @@ class DeliveryCounters:
             (name, number): row.batches.by(now)
             for name, topic in list(self.topics.items())
             for number, row in list(topic.partitions.items())
-            if row.batches
+            if row.batches is not None
         }
 
-    def delivered(self, tp: tuple[str, int]) -> int:
-        """Records of one partition, or of a topic with -1, delivered so far."""
+    def answers(self, tp: TopicPartition) -> tuple[int, int]:
+        """Records of one partition, or of a topic with -1, that were delivered so far, and that failed: also those
+        whose reports the sender has taken, and which wait for a poll()."""
+        delivered = failed = 0
         rows = {} if (topic := self.topics.get(tp[0])) is None else topic.partitions
-        found = list(rows.values()) if tp[1] == UNASSIGNED else filter(None, [rows.get(tp[1])])
-        return sum([row.named.delivered + row.placed.delivered for row in found])
+        waiting = self.report_queue.reports.waiting_of
+        for number in list(rows) if tp[1] == UNASSIGNED else (tp[1],):
+            if waiting:
+                delivered += waiting.get((tp[0], number, True), 0)
+                failed += waiting.get((tp[0], number, False), 0)
+            if (row := rows.get(number)) is not None:
+                delivered += row.named.delivered + row.placed.delivered
+                failed += row.named.failed + row.placed.failed
+        return delivered, failed
+
+    def delivered(self, tp: TopicPartition) -> int:
+        """The first of them."""
+        return self.answers(tp)[0]
 
     def answers(self, tp: tuple[str, int]) -> tuple[int, int]:
         """Records of one partition, or of a topic with -1, that were delivered so far, and that failed."""
@@ -329,25 +390,32 @@ class DeliveryCounters:
 
     @property
     def resolved(self) -> int:
-        """Reports counted so far."""
-        return sum(self.totals()[1:])
+        """Reports counted so far, or until lately: see lately()."""
+        return sum(self.lately()[1:])
 
     @property
     def accepted(self) -> int:
-        """Records accepted so far."""
-        accepted = 0
-        for topic in list(self.topics.values()):
-            accepted += topic.accepted + sum([row.accepted for row in list(topic.partitions.values())])
-        return accepted
+        """Records accepted so far, or until lately: see lately()."""
+        return self.lately()[0]
+
+    def lately(self) -> tuple[int, int, int]:
+        """totals(), or what they were a while ago: with many partitions it takes long to add them up."""
+        until, found = self._lately
+        if (began := clock.monotonic()) >= until:
+            found, ended = self.totals(), clock.monotonic()
+            self._lately = ended + _SUMS_REST * (ended - began), found  # one step: any thread may come
+        return found
 
     def totals(self) -> tuple[int, int, int]:
         """(accepted, delivered, failed). Reports are read first, so that accepted is never the smaller one."""
-        delivered = failed = 0
+        accepted = delivered = failed = 0
         for topic in list(self.topics.values()):
             for row in list(topic.partitions.values()):
                 delivered += row.named.delivered + row.placed.delivered
                 failed += row.named.failed + row.placed.failed
-        return self.accepted, delivered, failed
+        for topic in list(self.topics.values()):
+            accepted += topic.accepted + sum([row.accepted for row in list(topic.partitions.values())])
+        return accepted, delivered, failed
 
     def outstanding(self, queued: int) -> tuple[int, int]:
         """(unresolved, interrupted), given how much librdkafka still holds.

@@ -12,7 +12,7 @@ Reports that are kept for later: served while the application does not poll, or 
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import itemgetter
@@ -73,6 +73,8 @@ class CountedBunch:
 
 
 Run = Callable[[Any, Any], Any]
+Of = tuple[str | None, int | None, bool]
+"""(topic, partition, whether they are delivered)."""
 Report = tuple[Run, Any, Any]
 """(callable, first argument, second argument): a delivery callback, its error and its message, or an event's."""
 
@@ -80,19 +82,25 @@ Report = tuple[Run, Any, Any]
 class Bunch:
     """Delivered records of one callback, in order; or one failed record, or one event: those have no `size`.
 
-    `size`: bytes of one record, about.
+    `size`: bytes of one record, about. `of`: as what they count in `Reports.waiting_of`, until they begin to run.
 
     One tuple for each record would stay long enough for the garbage collector to look through everything after each
     large batch.
     """
 
-    __slots__ = ("first", "run", "seconds", "size")
+    __slots__ = ("first", "of", "run", "seconds", "size")
 
-    def __init__(self, run: Run, first: Any, seconds: deque[Any], size: int | None) -> None:
+    def __init__(self, run: Run, first: Any, seconds: deque[Any], size: int | None, of: Of | None = None) -> None:
+        self.of = of
         self.run = run
         self.first = first
         self.seconds = seconds
         self.size = size
+
+    def begin(self) -> Of | None:
+        """They begin to run."""
+        of, self.of = self.of, None
+        return of
 
     @property
     def waiting(self) -> int:
@@ -107,13 +115,16 @@ class Reports:
     raises between two steps. poll() asks `bunches`, the queue: one call less for each record.
     """
 
-    __slots__ = ("_wakers", "bunches", "since")
+    __slots__ = ("_wakers", "bunches", "since", "waiting_of")
 
     def __init__(self) -> None:
         self.bunches: deque[Bunch | CountedBunch] = deque()
         self.since = 0.0
         """When the queue became non-empty last."""
         self._wakers: list[Callable[[], object]] = []
+        self.waiting_of: defaultdict[Of | None, int] = defaultdict(int)
+        """How many records wait, by partition, where that is known. A signal handler that raises may leave too many,
+        and a bunch that it stops too few: with those that were counted it only tells that an answer came."""
 
     def subscribe(self, wake: Callable[[], object]) -> None:
         """Have `wake()` called whenever the queue becomes non-empty, on the thread that adds: it must not block.
@@ -172,15 +183,18 @@ class Reports:
         """Of keys and values of the records whose reports wait, about."""
         return sum([bunch.waiting * (bunch.size or 0) for bunch in self.bunches.copy()])
 
-    def add(self, run: Run, first: Any, second: Any, size: int = 0) -> None:
-        self._put(Bunch(run, first, deque((second,)), size))
+    def add(self, run: Run, first: Any, second: Any, size: int = 0, of: Of | None = None) -> None:
+        self.waiting_of[of] += 1
+        self._put(Bunch(run, first, deque((second,)), size, of))
 
     def add_event(self, run: Run, first: Any, second: Any) -> None:
         """An event is no record's report: poll() runs it, and nobody waits for it."""
         self._put(Bunch(run, first, deque((second,)), None))
 
-    def add_delivered(self, run: Run, messages: deque[Any], size: int = 0) -> None:
-        self._put(Bunch(run, None, messages, size))
+    def add_delivered(self, run: Run, messages: deque[Any], size: int = 0, of: Of | None = None) -> None:
+        count = len(messages)
+        self.waiting_of[of] += count  # as each change of it one step: nothing is called meanwhile
+        self._put(Bunch(run, None, messages, size, of))
 
     def add_counted(self, bunch: CountedBunch) -> None:
         self._put(bunch)
@@ -217,6 +231,11 @@ class Reports:
                 self._forget(bunch)
                 continue
             run, first, seconds = bunch.run, bunch.first, bunch.seconds
+            if bunch.of is not None:
+                count, of = len(seconds), bunch.begin()
+                self.waiting_of[of] -= count
+                if self.waiting_of[of] <= 0:  # one step with the next line
+                    del self.waiting_of[of]
             while seconds:
                 try:
                     second = seconds.popleft()
@@ -343,7 +362,7 @@ class ReportQueue:
             if error is not None:
                 self.failed_at = clock.monotonic()
                 error = dated(error)
-            self.reports.add(run, error, message, len(message))
+            self.reports.add(run, error, message, len(message), (message.topic(), message.partition(), error is None))
             return True
         return False
 

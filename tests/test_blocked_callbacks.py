@@ -1,0 +1,166 @@
+"""While a callback of the application runs long, the reports of other records are taken and counted by the sender."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from safeproducer import SafeProducer
+from safeproducer.pipeline import polling
+from safeproducer.pipeline.polling import Serving
+from safeproducer.runtime import interrupts
+from safeproducer.testing import FakeCluster
+from tests.conformance.target import until
+from tests.inside import engine_of
+
+PATIENCE = 10.0
+LONG = 0.6
+"""Seconds for which a callback runs: longer than any native call that is not in one."""
+
+SHORT = 0.12
+"""And so shortly that a native flush() goes on after it."""
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    with FakeCluster(brokers=1) as cluster:
+        for topic in ("orders", "audit"):
+            cluster.create_topic(topic, 2)
+        yield cluster
+
+
+@pytest.fixture
+def producer(cluster: FakeCluster) -> Iterator[SafeProducer]:
+    """Its first record is acknowledged."""
+    with SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0}) as producer:
+        producer.produce("orders", b"first", partition=0)
+        assert producer.flush(20) == 0
+        yield producer
+
+
+@contextmanager
+def blocked(producer: SafeProducer, serve: Callable[[SafeProducer], Any]) -> Iterator[threading.Thread]:
+    """A thread serves, and is inside a callback until the end."""
+    free, called = threading.Event(), threading.Event()
+
+    def blocks(*_: Any) -> None:
+        called.set()
+        free.wait(60)
+
+    producer.produce("orders", b"blocks", partition=0, on_delivery=blocks)
+    server = threading.Thread(target=serve, args=(producer,))
+    server.start()
+    assert called.wait(20)
+    try:
+        yield server
+    finally:
+        free.set()
+        server.join()
+
+
+@contextmanager
+def noted() -> Iterator[list[float | None]]:
+    """Each time that the sender takes reports: for how long the application has been in a call, None if in none."""
+    found: list[float | None] = []
+    stand_by = Serving.stand_by
+
+    def noting(serving: Serving) -> None:
+        found.append(time.monotonic() - serving._served_at if serving._route.busy else None)
+        stand_by(serving)
+
+    with mock.patch.object(Serving, "stand_by", noting):
+        yield found
+
+
+SERVES: dict[str, Callable[[SafeProducer], Any]] = {
+    "poll": lambda producer: producer.poll(20),
+    "flush": lambda producer: producer.flush(20),
+}
+
+
+@pytest.mark.parametrize("serve", SERVES)
+@pytest.mark.parametrize("count", [1, 1_000])
+def test_records_for_another_partition_are_sent_meanwhile(
+    cluster: FakeCluster, producer: SafeProducer, serve: str, count: int
+) -> None:
+    """Their partition is new: the second batch of it waits for the answer to the first."""
+    with blocked(producer, SERVES[serve]):
+        producer.produce("audit", b"first", partition=0)
+        until(lambda: len(cluster.log("audit")) == 1, "the first is written", PATIENCE)
+        for number in range(count):
+            producer.produce("audit", str(number), partition=0)
+        until(lambda: len(cluster.log("audit")) == count + 1, "the others are written", PATIENCE)
+        answers = engine_of(producer).counters.answers
+        until(lambda: answers(("audit", 0)) == (count + 1, 0), "and counted", PATIENCE)
+        assert producer.snapshot().delivered <= 2, "no callback has run yet"
+    assert producer.flush(20) == 0
+    snapshot = producer.snapshot()
+    assert (snapshot.delivered, snapshot.accepted) == (count + 3, count + 3)
+    assert engine_of(producer).counters.answers(("audit", 0)) == (count + 1, 0)
+    assert not engine_of(producer).counters.report_queue.reports.waiting_of
+
+
+@pytest.mark.parametrize("serve", SERVES)
+def test_callbacks_come_in_the_order_of_their_records(producer: SafeProducer, serve: str) -> None:
+    """What the thread in the callback has of its own comes first, then what the sender took, then what came later."""
+    ran: dict[int, list[int]] = defaultdict(list)
+
+    def produce(number: int, seconds: float = 0.0) -> None:
+        def report(error: Any, _: Any) -> None:
+            assert error is None
+            ran[number % 2].append(number)
+            time.sleep(seconds)
+
+        producer.produce("orders", str(number), partition=number % 2, on_delivery=report)
+
+    with noted() as taken:
+        for number in range(10):  # some of them are in the same native call
+            produce(number, LONG if number in (0, 5) else 0.0)
+        server = threading.Thread(target=SERVES[serve], args=(producer,))
+        server.start()
+        for number in range(10, 200):
+            produce(number, 0.0 if number % 10 else SHORT)
+            time.sleep(0.01)
+        server.join()
+        assert producer.flush(20) == 0
+    beside = [inside for inside in taken if inside is not None]
+    assert beside
+    assert min(beside) > polling._ROUND, "a native flush() would go on with what is younger"
+    assert ran == {0: list(range(0, 200, 2)), 1: list(range(1, 200, 2))}
+
+
+def test_reports_of_quick_callbacks_stay_with_the_application(producer: SafeProducer) -> None:
+    """Many of them take as long in one native call as a few slow ones, and to take reports away costs more."""
+    late = threading.Event()
+    with noted() as taken:
+        for _ in range(10_000):
+            producer.produce("orders", b"x", partition=0, on_delivery=lambda *_: late.wait(0.0001))
+        assert producer.flush(60) == 0
+    assert {*taken} <= {None}
+
+
+def test_who_is_in_a_callback_is_told_from_the_innermost_call(producer: SafeProducer) -> None:
+    """A signal handler may serve inside a callback, and a thread that waits in poll() is in none."""
+    own, engine = threading.get_ident(), engine_of(producer)
+    with blocked(producer, SERVES["poll"]) as server:
+        assert server.ident is not None
+        assert interrupts.in_callbacks({server.ident})
+        assert not interrupts.in_callbacks({server.ident, own})
+    seen: list[bool] = []
+    reports = engine.counters.report_queue.reports
+    reports.add_event(lambda *_: seen.append(interrupts.in_callbacks({own})), None, None)
+    reports.run()
+    assert seen == [True]
+    reports.add_event(lambda *_: engine.serving._poll_native(0.15), None, None)
+    server = threading.Thread(target=reports.run)
+    server.start()
+    time.sleep(0.05)
+    assert not interrupts.in_callbacks({server.ident or 0})
+    server.join()

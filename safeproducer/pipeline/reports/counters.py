@@ -379,15 +379,6 @@ class DeliveryCounters:
         """The first of them."""
         return self.answers(tp)[0]
 
-    def answers(self, tp: tuple[str, int]) -> tuple[int, int]:
-        """Records of one partition, or of a topic with -1, that were delivered so far, and that failed."""
-        rows = {} if (topic := self.topics.get(tp[0])) is None else topic.partitions
-        if (row := rows.get(tp[1])) is not None and tp[1] != UNASSIGNED:
-            return row.named.delivered + row.placed.delivered, row.named.failed + row.placed.failed
-        found = list(rows.values()) if tp[1] == UNASSIGNED else []
-        delivered = sum([row.named.delivered + row.placed.delivered for row in found])
-        return delivered, sum([row.named.failed + row.placed.failed for row in found])
-
     @property
     def resolved(self) -> int:
         """Reports counted so far, or until lately: see lately()."""

@@ -87,7 +87,7 @@ class Serving:
         """Whether so few reports are run that those of other partitions would wait long."""
         at, before, slow = self._pace
         if now - at >= _PACE:
-            counted = self._calls.counters.resolved
+            counted = sum(self._calls.counters.lately()[1:])
             slow = now - at < 10 * _PACE and counted - before < _QUICK * _PACE
             self._pace = now, counted, slow
         return slow
@@ -337,10 +337,10 @@ class Serving:
         """Run what a purge reports, for as long as reports come; the last exception that a callback raised."""
         last: Exception | None = None
         while True:
-            before = self._calls.counters.resolved
+            before = self._calls.counters.totals()[1:]
             left, raised = self.drain(_PURGE_PATIENCE)
             last = raised or last
-            if not left or self._calls.counters.resolved == before:
+            if not left or self._calls.counters.totals()[1:] == before:
                 return last
 
     def release(self) -> None:

@@ -85,7 +85,7 @@ def in_callbacks(threads: Iterable[int]) -> bool:
 
 
 def _runs_callback(frame: FrameType | None) -> bool:
-    """Told by the innermost call that serves: a signal handler may serve inside a callback."""
+    """The innermost call that serves tells it: a signal handler may serve inside a callback."""
     while frame is not None and frame.f_back is not None and frame.f_code not in _native_callers:
         caller = frame.f_back.f_code
         if caller in _native_callers:

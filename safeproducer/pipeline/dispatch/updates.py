@@ -67,7 +67,7 @@ class ClientUpdates:
 
     def delivered_of(self, tp: TopicPartition) -> tuple[int, int]:
         """The same of a partition, or of a topic with -1, and of all."""
-        return self._counters.delivered(tp), self.delivered
+        return self._counters.answers(tp)[0], self.delivered
 
     @property
     def interval(self) -> float:

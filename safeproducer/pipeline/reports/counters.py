@@ -15,7 +15,6 @@ from __future__ import annotations
 import sys
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from operator import index
 from types import MethodType
 from typing import Any, NamedTuple
@@ -98,17 +97,7 @@ def _no_callback(error: KafkaError | None, message: Message) -> None:
     """In place of None, which no method can be bound to."""
 
 
-class Resolved:
-    """Reports that arrived: without an error, and with one."""
-
-    __slots__ = ("delivered", "failed")
-
-    def __init__(self) -> None:
-        self.delivered = self.failed = 0
-
-
-@dataclass(slots=True)
-class Reporting:
+class Reporting(NamedTuple):
     """What the report callbacks of one producer share. `explained` makes the error that a callback is given.
 
     `offset_proves`: whether a record without an error and without an offset is not delivered, see WITHOUT_OFFSET.
@@ -121,86 +110,15 @@ class Reporting:
     explained: Explained
     offset_proves: bool
     times_batches: bool
-    of_partition: Callable[[Resolved], Report] = field(init=False)
-    of_topic: Callable[[dict[int, PartitionCounters]], Report] = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.of_partition, self.of_topic = self._of_partitions(), self._of_topics()
 
-    def _of_partitions(self) -> Callable[[Resolved], Report]:
-        """Makes the report callback of a partition: all of them share all variables but two."""
-        report_queue, errors, explained = self.report_queue, self.errors, self.explained
-        only_errors, offset_proves = self.only_errors, self.offset_proves
+class Resolved:
+    """Reports that arrived: without an error, and with one."""
 
-        # A closure over the counts, not over the account: no cycle, and quicker than a method.
-        def made(named: Resolved) -> Report:
-            @interrupts.called_natively
-            def report(callback: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
-                try:
-                    offset: Any = message.offset()
-                except:  # noqa: E722 - see discard_pending
-                    discard_pending(sys.exc_info())
-                    offset = message.offset()
-                if error is not None or report_queue.on or (offset is None and offset_proves):
-                    if offset is None and error is None and offset_proves:
-                        error = WITHOUT_OFFSET
-                    if report_queue.takes(MethodType(report, callback), error, message):
-                        return
-                if error is None:
-                    named.delivered += 1
-                    if only_errors and type(callback) is not BulkReport:
-                        return
-                else:
-                    named.failed += 1
-                    error = explained(error, message)
-                if callback is not _no_callback:
-                    try:
-                        callback(error, message)
-                    except BaseException as raised:
-                        raise errors.note(raised)  # noqa: B904 - see StandIn
+    __slots__ = ("delivered", "failed")
 
-            return report
-
-        return made
-
-    def _of_topics(self) -> Callable[[dict[int, PartitionCounters]], Report]:
-        """The same for topics. Most of it stands above, too: one more call for each record would be felt."""
-        report_queue, errors, explained = self.report_queue, self.errors, self.explained
-        only_errors, offset_proves = self.only_errors, self.offset_proves
-
-        def made(partitions: dict[int, PartitionCounters]) -> Report:
-            @interrupts.called_natively
-            def report(callback: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
-                try:
-                    number: Any = message.partition()
-                except:  # noqa: E722 - see discard_pending
-                    discard_pending(sys.exc_info())
-                    number = message.partition()
-                if error is not None or report_queue.on or (offset_proves and message.offset() is None):
-                    if error is None and offset_proves and message.offset() is None:
-                        error = WITHOUT_OFFSET
-                    if report_queue.takes(MethodType(report, callback), error, message):
-                        return
-                try:
-                    placed = partitions[number].placed
-                except KeyError:  # None: it failed before it was given one
-                    placed = _opened(partitions, UNASSIGNED if number is None else number, self).placed
-                if error is None:
-                    placed.delivered += 1
-                    if only_errors and type(callback) is not BulkReport:
-                        return
-                else:
-                    placed.failed += 1
-                    error = explained(error, message)
-                if callback is not _no_callback:
-                    try:
-                        callback(error, message)
-                    except BaseException as raised:
-                        raise errors.note(raised)  # noqa: B904 - see StandIn
-
-            return report
-
-        return made
+    def __init__(self) -> None:
+        self.delivered = self.failed = 0
 
 
 class Account:
@@ -217,17 +135,11 @@ class Account:
     def _made(self) -> Report:
         raise NotImplementedError
 
-    @property
-    def report(self) -> Report:
-        """Called with a callback, it is the report callback."""
-        if self._report is None:
-            self._report = self._made()
-        return self._report
-
     def bind(self, callback: DeliveryCallback | None) -> Bound:
         """The report callback for `callback`; callers reuse it while the callback stays the same."""
+        report = self._report = self._report or self._made()
         # Not a partial: the garbage collector would count two objects more for each record with a callback of its own.
-        self.bound = bound = (callback, MethodType(self.report, _no_callback if callback is None else callback))
+        self.bound = bound = (callback, MethodType(report, _no_callback if callback is None else callback))
         return bound
 
     def release(self) -> None:
@@ -250,7 +162,36 @@ class PartitionCounters(Account):
         self.named, self.placed = Resolved(), Resolved()
 
     def _made(self) -> Report:
-        return self._reporting.of_partition(self.named)
+        named = self.named
+        only_errors, errors, report_queue, explained, offset_proves, _ = self._reporting
+
+        # A closure over the counts, not over the account: no cycle, and quicker than a method.
+        @interrupts.called_natively
+        def report(callback: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
+            try:
+                offset: Any = message.offset()
+            except:  # noqa: E722 - see discard_pending
+                discard_pending(sys.exc_info())
+                offset = message.offset()
+            if error is not None or report_queue.on or (offset is None and offset_proves):
+                if offset is None and error is None and offset_proves:
+                    error = WITHOUT_OFFSET
+                if report_queue.takes(MethodType(report, callback), error, message):
+                    return
+            if error is None:
+                named.delivered += 1
+                if only_errors and type(callback) is not BulkReport:
+                    return
+            else:
+                named.failed += 1
+                error = explained(error, message)
+            if callback is not _no_callback:
+                try:
+                    callback(error, message)
+                except BaseException as raised:
+                    raise errors.note(raised)  # noqa: B904 - see StandIn
+
+        return report
 
     def begin_batch(self, count: int) -> BatchCall:
         """The native produce_batch() is about to take so many."""
@@ -274,7 +215,40 @@ class TopicCounters(Account):
 
     def _made(self) -> Report:
         """It counts on the partition that the report names."""
-        return self._reporting.of_topic(self.partitions)
+        partitions = self.partitions
+        only_errors, errors, report_queue, explained, offset_proves, _ = reporting = self._reporting
+
+        # Most of it stands in PartitionCounters, too: one more call for each record would be felt.
+        @interrupts.called_natively
+        def report(callback: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
+            try:
+                number: Any = message.partition()
+            except:  # noqa: E722 - see discard_pending
+                discard_pending(sys.exc_info())
+                number = message.partition()
+            if error is not None or report_queue.on or (offset_proves and message.offset() is None):
+                if error is None and offset_proves and message.offset() is None:
+                    error = WITHOUT_OFFSET
+                if report_queue.takes(MethodType(report, callback), error, message):
+                    return
+            try:
+                placed = partitions[number].placed
+            except KeyError:  # None: it failed before it was given one
+                placed = _opened(partitions, UNASSIGNED if number is None else number, reporting).placed
+            if error is None:
+                placed.delivered += 1
+                if only_errors and type(callback) is not BulkReport:
+                    return
+            else:
+                placed.failed += 1
+                error = explained(error, message)
+            if callback is not _no_callback:
+                try:
+                    callback(error, message)
+                except BaseException as raised:
+                    raise errors.note(raised)  # noqa: B904 - see StandIn
+
+        return report
 
     def explicit(self, partition: int) -> PartitionCounters:
         try:
@@ -292,8 +266,10 @@ class TopicCounters(Account):
 
     def counted(self, callback: DeliveryCallback) -> CountedReport | None:
         """As bind(), where `callback` is called for errors alone; else None."""
-        reporting = self._reporting
-        return CountedReport(self.report, callback, self, reporting.offset_proves) if reporting.only_errors else None
+        if not self._reporting.only_errors:
+            return None
+        report = self._report = self._report or self._made()
+        return CountedReport(report, callback, self, self._reporting.offset_proves)
 
 
 def _is_number(partition: Any) -> bool:
@@ -361,32 +337,21 @@ class DeliveryCounters:
         }
 
     def answers(self, tp: TopicPartition) -> tuple[int, int]:
-        """Records of one partition, or of a topic with -1, that were delivered so far, and that failed: also those
-        whose reports the sender has taken, and which wait for a poll()."""
+        """Records of a partition, or of a topic with -1, that were delivered so far, and that failed, polled or not."""
         delivered = failed = 0
         rows = {} if (topic := self.topics.get(tp[0])) is None else topic.partitions
         waiting = self.report_queue.reports.waiting_of
         for number in list(rows) if tp[1] == UNASSIGNED else (tp[1],):
-            if waiting:
-                delivered += waiting.get((tp[0], number, True), 0)
-                failed += waiting.get((tp[0], number, False), 0)
+            delivered += waiting.get((tp[0], number, True), 0)
+            failed += waiting.get((tp[0], number, False), 0)
             if (row := rows.get(number)) is not None:
                 delivered += row.named.delivered + row.placed.delivered
                 failed += row.named.failed + row.placed.failed
         return delivered, failed
 
-    def delivered(self, tp: TopicPartition) -> int:
-        """The first of them."""
-        return self.answers(tp)[0]
-
-    @property
-    def resolved(self) -> int:
-        """Reports counted so far, or until lately: see lately()."""
-        return sum(self.lately()[1:])
-
     @property
     def accepted(self) -> int:
-        """Records accepted so far, or until lately: see lately()."""
+        """Records accepted so far, or until lately."""
         return self.lately()[0]
 
     def lately(self) -> tuple[int, int, int]:

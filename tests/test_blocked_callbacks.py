@@ -65,20 +65,6 @@ def blocked(producer: SafeProducer, serve: Callable[[SafeProducer], Any]) -> Ite
         server.join()
 
 
-@contextmanager
-def noted() -> Iterator[list[float | None]]:
-    """Each time that the sender takes reports: for how long the application has been in a call, None if in none."""
-    found: list[float | None] = []
-    stand_by = Serving.stand_by
-
-    def noting(serving: Serving) -> None:
-        found.append(time.monotonic() - serving._served_at if serving._route.busy else None)
-        stand_by(serving)
-
-    with mock.patch.object(Serving, "stand_by", noting):
-        yield found
-
-
 SERVES: dict[str, Callable[[SafeProducer], Any]] = {
     "poll": lambda producer: producer.poll(20),
     "flush": lambda producer: producer.flush(20),
@@ -120,7 +106,14 @@ def test_callbacks_come_in_the_order_of_their_records(producer: SafeProducer, se
 
         producer.produce("orders", str(number), partition=number % 2, on_delivery=report)
 
-    with noted() as taken:
+    blocks, beside = Serving._blocks, list[float]()
+
+    def noting(serving: Serving, now: float) -> bool:
+        if found := blocks(serving, now):
+            beside.append(now - serving._served_at)
+        return found
+
+    with mock.patch.object(Serving, "_blocks", noting):
         for number in range(10):  # some of them are in the same native call
             produce(number, LONG if number in (0, 5) else 0.0)
         server = threading.Thread(target=SERVES[serve], args=(producer,))
@@ -130,7 +123,6 @@ def test_callbacks_come_in_the_order_of_their_records(producer: SafeProducer, se
             time.sleep(0.01)
         server.join()
         assert producer.flush(20) == 0
-    beside = [inside for inside in taken if inside is not None]
     assert beside
     assert min(beside) > polling._ROUND, "a native flush() would go on with what is younger"
     assert ran == {0: list(range(0, 200, 2)), 1: list(range(1, 200, 2))}
@@ -139,11 +131,18 @@ def test_callbacks_come_in_the_order_of_their_records(producer: SafeProducer, se
 def test_reports_of_quick_callbacks_stay_with_the_application(producer: SafeProducer) -> None:
     """Many of them take as long in one native call as a few slow ones, and to take reports away costs more."""
     late = threading.Event()
-    with noted() as taken:
+    is_slow, found = Serving._is_slow, list[bool]()
+
+    def noting(serving: Serving, now: float) -> bool:
+        found.append(is_slow(serving, now))
+        return found[-1]
+
+    with mock.patch.object(Serving, "_is_slow", noting):
         for _ in range(10_000):
             producer.produce("orders", b"x", partition=0, on_delivery=lambda *_: late.wait(0.0001))
         assert producer.flush(60) == 0
-    assert {*taken} <= {None}
+    assert found
+    assert not any(found)
 
 
 def test_who_is_in_a_callback_is_told_from_the_innermost_call(producer: SafeProducer) -> None:

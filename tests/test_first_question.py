@@ -6,6 +6,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.inside import engine_of
 
 HALF_SECOND = 0.45
 SOON = 0.3
+LATE = 1.0
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}
 
 
@@ -54,6 +56,18 @@ def test_far_away_it_takes_no_half_second_either(mode: str) -> None:
         config = {"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode}
         took = [first_acknowledgement(SafeProducer, config) for _ in range(5)]
     assert statistics.median(took) < 0.9, took
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_answers_that_are_very_late_are_waited_for_no_longer_than_by_confluent_kafka(mode: str) -> None:
+    """The first record takes five answers: with answers after 6 s, 30 s."""
+    with FakeCluster(brokers=1) as cluster, ThreadPoolExecutor() as pool:
+        cluster.create_topic("t", partitions=1)
+        cluster.delay(LATE)
+        config = {"bootstrap.servers": cluster.bootstrap}
+        stock = pool.submit(first_acknowledgement, Producer, config)
+        ours = pool.submit(first_acknowledgement, SafeProducer, {**config, "safeproducer.mode": mode})
+        assert ours.result() < stock.result() + LATE / 2
 
 
 def test_librdkafka_alone_still_takes_it() -> None:

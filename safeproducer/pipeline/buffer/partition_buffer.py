@@ -83,7 +83,7 @@ class PartitionBuffer:
 
     __slots__ = (
         *("topic", "partition", "tp", "records", "bound", "keys", "bytes", "unresolved", "ack", "held"),
-        *("direct_until", "why", "waits", "unknown_outcome", "lane"),
+        *("direct_until", "why", "waits", "unknown_outcome", "lane", "look_at"),
     )
 
     def __init__(self, topic: str, partition: int, keys: Affinity | None = None, times: Times | None = None) -> None:

@@ -25,6 +25,7 @@ _NEVER_HELD = PartitionFacts(must_batch=False)
 class Holds:
     """Any thread asks. `direct`: None with safeproducer.mode=held. `times`: the partition buffers write
     it. `buffers`: those that RecordBuffer has opened.
+    `step`: grows when something changed for which partitions may be held.
     """
 
     def __init__(self, cluster: ClusterView, round_trip: RoundTrip, direct: DirectLane | None, gate: Gate) -> None:
@@ -36,10 +37,15 @@ class Holds:
         self.lane_ready = False
         self.times: Times = {}
         self.buffers: dict[TopicPartition, PartitionBuffer] = {}
+        self.step = 0
         self._told: dict[tuple[TopicPartition, HoldReason], float] = {}
 
     def lane_is_ready(self) -> None:
         self.lane_ready = True
+
+    def changed(self) -> None:
+        """What was asked before does not count any more. The sender's thread calls."""
+        self.step += 1
 
     def renew(self, direct: DirectLane) -> None:
         """Another direct lane is there."""

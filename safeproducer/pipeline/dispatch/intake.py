@@ -92,7 +92,8 @@ class Intake:
             size += len(value)
         if key is not None:
             size += len(key)
-        direct = not (buffer.held or buffer.records or self.suspended or self._placement.follows_others(*tp))
+        held = buffer.records or (buffer.held if buffer.step == self._holds.step else self._record_buffer.look(buffer))
+        direct = not (held or self.suspended or self._placement.follows_others(*tp))
         if not (direct and self._takes_directly(buffer, value, key, report, timestamp, headers, size)):
             self._record_buffer.refuse_excess(buffer, size, 1, size + lengths)
             record = (value, key, id(report), timestamp or int(clock.time() * 1000), headers, size + overhead, now)
@@ -250,7 +251,8 @@ class Intake:
         """Where records of a partition wait together; None when they must be taken one by one."""
         tp = (topic, partition)
         buffer = self._buffers.get(tp) or self._open(tp, partition, is_checked=False)
-        waits = buffer.held or buffer.records or self.suspended or self._holds.direct is None
+        held = buffer.records or (buffer.held if buffer.step == self._holds.step else self._record_buffer.look(buffer))
+        waits = held or self.suspended or self._holds.direct is None
         waits = waits and topic not in self._lanes.refused_topics and not self._placement.has_unplaced(topic)
         return buffer if waits else None
 

@@ -80,7 +80,8 @@ class RecordBuffer:
         keys = Affinity() if self._delivery.own.ordering == "key" and tp[1] != UNPLACED else None
         made = PartitionBuffer(*tp, keys, self._holds.times)
         made.went_directly(min(self._maybe_direct_at, now))
-        made.hold(self._holds.direct_hold(made, now), made.direct_until)
+        made.step, hold = self._holds.step, self._holds.direct_hold(made, now)
+        made.hold(hold, made.direct_until)
         if (opened := self.buffers.setdefault(tp, made)) is made:
             self._by_topic.setdefault(tp[0], []).append(made)
         return opened
@@ -112,17 +113,29 @@ class RecordBuffer:
         return [buffer for topic in set(topics) for buffer in self._by_topic.get(topic, ())]
 
     def recheck(self, now: float, topics: Iterable[str] | None = None) -> None:
-        """Ask the partition buffers of these topics again whether they are held; all if None are named."""
+        """Something changed for the partitions of these topics, or for any if None are named: look at those that wait.
+
+        Of the others each is asked when its next record comes: they may be thousands.
+        """
         self.forget_room()
-        starts, others = self._holds.starting, self._holds.beside_probation(now)  # once: not for each of thousands
-        for buffer in self.all if topics is None else self.of_topics(topics):
-            asks = others or buffer.pinned or (starts and buffer.records)
-            hold = self._holds.direct_hold(buffer, now) if asks else None
-            if hold is not None or not (buffer.waiting or buffer.unresolved):
-                buffer.hold(hold, now)
+        self._holds.changed()
+        for buffer in tuple(self.busy.values()) if topics is None else self.of_topics(topics):
             if buffer.waiting:
                 self.busy[buffer.tp] = buffer
                 buffer.ring()
+                if (hold := self._holds.direct_hold(buffer, now)) is not None:
+                    buffer.hold(hold, now)
+
+    def look(self, buffer: PartitionBuffer) -> Hold | None:
+        """Why this partition is held, asked again as something changed since. Any thread, as none of its records waits.
+
+        What has batches in flight is held until they end: a record that goes directly would pass them.
+        """
+        step, now = self._holds.step, clock.monotonic()  # before the look: what changes meanwhile is looked at again
+        hold = self._holds.direct_hold(buffer, now)
+        buffer.hold(hold or (buffer.held or TURN if buffer.unresolved else None), now)
+        buffer.step = step
+        return buffer.held
 
     def waited_for_id(self) -> bool:
         """Whether records wait that were there before the producer's permit."""

@@ -189,8 +189,44 @@ def test_statistics_that_cost_much_are_read_less_often(updates: ClientUpdates, m
         assert is_read(1.0, 5.1), "the rest has an end"
         updates.failures.unknown += 1
         assert is_read(0.04, 0.5), "what has failed is to be explained"
-        held.return_value = True
+        assert not is_read(0.1, 0.8), "at a tenth of the time"
+        assert is_read(0.1, 1.0)
+        updates.failures.unknown, held.return_value = 0, True
         assert is_read(0.04, 0.5), "records are held"
+        assert not is_read(0.1, 0.8), "at a tenth of the time"
+        updates.catch_up(1)
+        assert updates._last_read[1] == 0.1, "also those that records wait for"
+        now += 0.2
+        updates.catch_up(1)
+        assert updates._skipped is None
+        assert updates._last_read[0] == now
+
+
+def test_the_newest_statistics_of_a_lane_wait_alone(updates: ClientUpdates) -> None:
+    """Sixteen texts waited where the sender was busy: 30 KB for each topic."""
+    for number in range(5):
+        updates.statistics(statistics(number, NEAR))
+        updates.batch_statistics(statistics(number + 10, LONG_ROUND_TRIP))
+    newest = dict(updates._arrived)
+    assert [json.loads(text)["brokers"]["b"]["req"]["Produce"] for text in newest.values()] == [4, 14]
+    with mock.patch("safeproducer.pipeline.dispatch.updates.read", wraps=reading.read) as read:
+        updates.read_arrived()
+    assert [call.args[0] for call in read.call_args_list] == list(newest.values())
+    assert not updates._arrived
+
+
+def test_to_read_both_lanes_takes_a_tenth_of_the_time(updates: ClientUpdates) -> None:
+    """Each alone takes less than that."""
+    for arrives, took, both in ((updates.statistics, 0.06, 0.06), (updates.batch_statistics, 0.07, 0.13)):
+        arrives(statistics(1, NEAR))
+        with (
+            mock.patch("safeproducer.runtime.clock.thread_time", side_effect=[0.0, took]),
+            mock.patch("safeproducer.runtime.clock.monotonic", side_effect=itertools.count()),
+        ):
+            updates.read_arrived()
+        assert updates._last_read[1] == pytest.approx(both)
+    updates.failures.unknown += 1
+    assert updates._rest(0.0) == pytest.approx(9 * 0.125)
 
 
 @pytest.mark.parametrize("because", ["a broker throttles", "records were accepted"])
@@ -205,7 +241,7 @@ def test_statistics_in_use_are_read_though_nothing_is_under_way(updates: ClientU
             mock.patch.object(DeliveryCounters, "accepted", accepted + 1),
             mock.patch.object(DeliveryCounters, "totals", return_value=totals),
         ):
-            updates._last_read = (time.monotonic(), 1.0)
+            updates._last_read = (time.monotonic() - 0.5, 0.05)
             updates.statistics(statistics(1, NEAR))
         assert updates._skipped is None
         updates.read_arrived()

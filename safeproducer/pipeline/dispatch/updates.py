@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,8 +16,6 @@ from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
 _NONE = BatchCount()
-_KEPT = 16
-"""Statistics that wait to be read: later ones say more."""
 _BATCH_LANE = 0
 _IDLE_AFTER = 3
 """Statistics of an idle producer that are read before any is skipped."""
@@ -26,6 +23,9 @@ _IDLE_READS = 30_000
 """Then it rests so many times longer than it takes to read them."""
 _READS = 99
 """In use it rests so many times longer: to read costs 1 % of the time at most."""
+_READS_IN_NEED, _QUICK = 9, 0.005
+"""The same while records are held, have failed or are to be proven: a tenth of the time at most, beyond a reading of so
+many seconds."""
 _LONGEST_REST = 5.0
 _REST_SHARE = 1 / 8
 """Of message.timeout.ms: the age of records in the direct lane is known to a rest."""
@@ -48,12 +48,13 @@ class ClientUpdates:
         self.changed = False
         self.heard: deque[str] = deque()
         self._hold: Callable[[], object] = bool
-        self._arrived: deque[tuple[Callable[[str], None], str]] = deque(maxlen=_KEPT)
+        self._arrived: dict[Callable[[str], None], str] = {}
+        """The last ones of a lane that wait to be read: they say more than those before."""
         self._batch_statistics: Statistics | None = None
         self._skipped: tuple[Callable[[str], None], str] | None = None
         self._idle = self._accepted = 0
         self._last_read = (0.0, 0.0)
-        """(when it ended, how long it took)."""
+        """(when it ended, how long it took, that of both lanes together)."""
         self._clock = LibrdkafkaClock()
 
     def connect(self, hold: Callable[[], object]) -> None:
@@ -132,7 +133,7 @@ class ClientUpdates:
             rest = (_IDLE_READS_WITH_WINDOWS if self.delivery.spreads else _IDLE_READS) * reading
         else:
             rest = self._rest(now)
-        if now < read_until + rest:
+        if now < read_until + rest and again not in self._arrived:
             self._skipped = again, text
             if idle and self.holds.direct is not None:
                 self.holds.direct.backlogs.idle(now)
@@ -141,20 +142,27 @@ class ClientUpdates:
         return False
 
     def _rest(self, now: float) -> float:
-        """For how long statistics need not be read in use: while all goes directly, and no record has failed.
+        """For how long statistics need not be read in use: longer while all goes directly, and no record has failed.
 
         What is held, times out or is to be proven waits for them.
         """
         timeout, failed = self.delivery.timeout or NEVER, self.failures.not_written + self.failures.unknown
         if failed or not (self.delivery.owns_timeout and self.holds.round_trip.seconds) or self.holds.any(now):
-            return 0.0
-        return min(_READS * self._last_read[1], _LONGEST_REST, timeout * _REST_SHARE)
+            return self._least_rest
+        return max(self._least_rest, min(_READS * self._last_read[1], _LONGEST_REST, timeout * _REST_SHARE))
+
+    @property
+    def _least_rest(self) -> float:
+        return min(_READS_IN_NEED * max(0.0, self._last_read[1] - _QUICK), _LONGEST_REST)
 
     def catch_up(self, waiting: int) -> None:
         """Read what was skipped, before the first of the records that wait now is handed over."""
-        if waiting and self._skipped is not None:
-            (again, text), self._skipped, self._idle = self._skipped, None, 0
-            again(text)
+        if not waiting or (skipped := self._skipped) is None:
+            return
+        if clock.monotonic() >= self._last_read[0] + self._least_rest:
+            self._skipped, self._idle = None, 0
+            self._arrive(*skipped)
+            self.read_arrived()
 
     def statistics(self, text: str) -> None:
         """Of the direct lane, or the first one when there is none, from any thread that serves: the sender reads them.
@@ -171,18 +179,22 @@ class ClientUpdates:
             self._arrive(self._of_batch_lane, text)
 
     def _arrive(self, reads: Callable[[str], None], text: str) -> None:
-        self._arrived.append((reads, text))  # one queue, or what is older would be learnt last
+        self._arrived.pop(reads, None)  # to the end, or what is older would be learnt last
+        self._arrived[reads] = text
         self.changed = True
 
     def read_arrived(self) -> None:
         """On the sender's thread, the only one that acts on statistics."""
-        while self._arrived:
+        for reads in tuple(self._arrived):
+            if (text := self._arrived.pop(reads, None)) is None:  # a newer one comes
+                continue
             began, worked = clock.monotonic(), clock.thread_time()
-            reads, text = self._arrived.popleft()
             reads(text)
             ended = clock.monotonic()
             # On a busy machine the thread waits meanwhile, and nothing is spent.
-            self._last_read = ended, min(ended - began, clock.thread_time() - worked)
+            took = min(ended - began, clock.thread_time() - worked)
+            more = 0.0 if self.holds.direct is None or reads == self._of_direct_lane else self._last_read[1]
+            self._last_read = ended, took + more
 
     def _of_direct_lane(self, text: str) -> None:
         if (found := self.read(text)) is None or (direct := self.holds.direct) is None or found.at < direct.given.since:

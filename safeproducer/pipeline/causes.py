@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from safeproducer.policy.client_reports import Trouble
 from safeproducer.policy.hold_reason import HoldReason
-from safeproducer.policy.types import TopicPartition
+from safeproducer.policy.types import UNPLACED, TopicPartition
 from safeproducer.snapshot import PartitionSnapshot
 
 Leaders = Callable[[str, int], set[int]]
@@ -63,45 +63,65 @@ class Located(NamedTuple):
 
         A record that names no partition counts where it is held, and not where it was accepted as well.
         """
-        elsewhere: Counter[str] = Counter()
+        elsewhere, reports = Counter[str](), Counter(self.reports)
+        for (topic, number), count in self.reports.items():
+            reports[topic, UNPLACED] += count if number >= 0 else 0
         for row in sorted(rows, key=lambda row: row.partition < 0):
-            reports, _ = self.of(row.topic, None if row.partition < 0 else row.partition)
-            owed = row.unresolved - reports - elsewhere[row.topic] * (row.partition < 0)
-            unplaced = max(0, row.held - row.unresolved)
-            elsewhere[row.topic] += unplaced
-            if (count := max(owed, row.held, 0)) or (row.topic, row.partition) in self.lost:
+            owed = row.unresolved - reports[tp := (row.topic, row.partition)]
+            if row.partition < 0:
+                owed -= elsewhere[row.topic]
+            if row.held > row.unresolved:
+                elsewhere[row.topic] += row.held - row.unresolved
+            if (count := max(owed, row.held, 0)) or tp in self.lost:
                 yield row, count
 
     def causes(
-        self, row: PartitionSnapshot, troubles: Iterable[Trouble], leaders: Leaders, window: str = ""
+        self,
+        rows: Iterable[PartitionSnapshot],
+        troubles: Iterable[Trouble],
+        leaders: Leaders,
+        windows: Mapping[TopicPartition, str] = MappingProxyType({}),
+    ) -> Iterator[tuple[PartitionSnapshot, int, Iterator[Cause]]]:
+        """What waiting() gives, with what each row waits for, its own reason first."""
+        present = [one for one in troubles if not one.over]
+        made = {id(one): Cause(one.code, one.clause, one.cure or None, one.seconds) for one in present}
+        of_brokers = any(one.node is not None for one in present)
+        hidden = any(one.node is None for one in present)  # a topic that no broker could tell of may be there
+        silent = dict[str, list[TopicPartition]]()
+        for tp in sorted(self.silent):
+            silent.setdefault(tp[0], []).append(tp)
+        for row, count in self.waiting(rows):
+            tp = row.topic, row.partition
+            matters = [made[id(one)] for one in concerning(present, [row], leaders)] if of_brokers else made.values()
+            places = silent.get(row.topic, ()) if row.partition < 0 else [tp] if tp in self.silent else ()
+            yield row, count, self._of(row, matters, places, hidden, windows.get(tp, ""))
+
+    def _of(
+        self,
+        row: PartitionSnapshot,
+        matters: Iterable[Cause],
+        places: Iterable[TopicPartition],
+        hidden: bool,
+        window: str,
     ) -> Iterator[Cause]:
-        """What such a row waits for, its own reason first."""
-        name, held = tp_name(row), f"{row.held} for {tp_name(row)}" if row.held else ""
+        tp, why, held = (row.topic, row.partition), row.reason, f"{row.held} for {tp_name(row)}" if row.held else ""
         if stops(row) and (known := row.replication) is not None:
             yield Cause("replication", known.sentence, known.cure or None, None, f"{known.sentence}{window}", held)
             return
-        matters = [one for one in concerning(troubles, [row], leaders) if not one.over]
-        why, missing = row.reason, self.missing.get(row.topic)
+        missing = self.missing.get(row.topic)
         if missing:
             yield Cause(HoldReason.UNKNOWN_TOPIC, missing, HoldReason.UNKNOWN_TOPIC.cure, None, missing, held)
         elif held and why is not None:
-            # A topic that no broker could tell of may be there.
-            hidden = why is HoldReason.UNKNOWN_TOPIC and any(one.node is None for one in matters)
-            clause = f"the partition {row.why}{window}"
-            yield Cause(why, f"{name} {row.why}", None if hidden else why.cure, None, clause, held)
-        for one in matters:
-            if not held or one.code != why:
-                yield Cause(one.code, one.clause, one.cure or None, one.seconds)
-        places = (
-            {(row.topic, row.partition)} if row.partition >= 0 else {tp for tp in self.silent if tp[0] == row.topic}
-        )
-        for topic, number in () if held or missing else sorted(places & self.silent.keys()):
+            cure = None if hidden and why is HoldReason.UNKNOWN_TOPIC else why.cure
+            yield Cause(why, f"{tp_name(row)} {row.why}", cure, None, f"the partition {row.why}{window}", held)
+        yield from [one for one in matters if one.code != why] if held else matters
+        for topic, number in () if held or missing else places:
             clause, name = f"broker {self.silent[topic, number]} acknowledges nothing of", f"{topic} [{number}]"
             silent = HoldReason.LEADER_SILENT
             yield Cause(silent, f"{clause} {name}", silent.cure, None, clause, name)
-        if clause := self.refused.get((row.topic, row.partition), ""):
+        if clause := self.refused.get(tp, ""):
             yield Cause(HoldReason.LEADER_SILENT, clause, HoldReason.LEADER_SILENT.cure)
-        if lost := self.lost.get((row.topic, row.partition)):
+        if lost := self.lost.get(tp):
             yield Cause("expired", lost[1], HoldReason.EXPIRY.cure, lost[0])
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from itertools import islice
 
 from safeproducer.pipeline.causes import Cause, tp_name
 from safeproducer.pipeline.closing import reached_nobody
@@ -30,41 +31,47 @@ def check(engine: Engine, inspection: Inspection, unresolved_for: float, timeout
         )
     if timeout:
         unresolved_for = min(unresolved_for, timeout / 2)
-    account, located, troubles = inspection.look()
+    account, located, troubles = inspection.look(unresolved_for)
     leaders, addressed = engine.holds.partitions.leaders, engine.holds.cluster.addressed
     if account.state in ("closed", "forked"):
-        return judge(account, [], 0.0)
-    reasons = list[HealthReason]()
-    for row, count in located.waiting(account.partitions):
-        age = located.ages.get((row.topic, row.partition))
-        found = list(located.causes(row, troubles, leaders))
+        return judge(account, [], addressed)
+    told = list[Cause]()
+    for row, count, causes in located.causes(account.partitions, troubles, leaders):
+        age, tp = located.ages.get((row.topic, row.partition)), (row.topic, row.partition)
+        if age is not None and age < unresolved_for and tp not in located.lost:
+            continue
+        found = list(causes)
         if not found:
             late = timeout and age is not None and age >= timeout  # purged, and its report is on its way
             sentence = f"{count} record(s) for {tp_name(row)} have no acknowledgement yet"
             found = [Cause("expired" if late else "waiting", sentence, HoldReason.EXPIRY.cure if late else None, age)]
-        for one in found:
-            since = one.seconds if age is None or one.code == "expired" else age
-            reasons.append(HealthReason(str(one.code), addressed(one.sentence), since, one.cure))
+        if age is not None:
+            found = [one if one.code == "expired" else Cause(*one[:3], age) for one in found]
+        told += found
     if reports := sum(located.reports.values()):
         sentence, age = f"{reports} report(s) wait for poll()", engine.serving.not_polled_for(clock.monotonic())
-        reasons.append(HealthReason("not_polled", sentence, age, "Call poll() or flush()."))
+        told.append(Cause("not_polled", sentence, "Call poll() or flush().", age))
+    told = [one for one in told if (one.seconds or 0.0) >= unresolved_for]
     if not account.accepted or account.delivered or not reached_nobody(engine):
-        return judge(account, reasons, unresolved_for)
+        return judge(account, told, addressed)
     last = next((one for one in troubles if one.node is None), Trouble("", None, over=False, cure=_NO_BROKER))
     sentence = f"No broker has answered yet{last.clause and '; '}{last.clause}"
-    return judge(account, reasons, unresolved_for, HealthReason("no_broker", sentence, None, last.cure))
+    return judge(account, told, addressed, Cause("no_broker", sentence, last.cure))
 
 
 def judge(
-    account: Snapshot, waits: Iterable[HealthReason], unresolved_for: float, unreached: HealthReason | None = None
+    account: Snapshot, told: list[Cause], addressed: Callable[[str], str], unreached: Cause | None = None
 ) -> Health:
     """By what records wait for, and whether brokers answered or were not asked."""
-    told = [reason for reason in waits if (reason.since or 0.0) >= unresolved_for]
-    ok = account.state in ("open", "closed") and not any(reason.code in _LASTS for reason in told)
+    ok = account.state in ("open", "closed") and not any(one.code in _LASTS for one in told)
     if unreached is not None:
         told.append(unreached)
     if (cure := _ENDED.get(account.state)) is not None:
-        told.insert(0, HealthReason(account.state, f"The producer is {account.state}", None, cure))
-    once = {(reason.code, reason.sentence): reason for reason in reversed(told)}
+        told.insert(0, Cause(account.state, f"The producer is {account.state}", cure))
+    once = {(str(one.code), one.sentence): one for one in reversed(told)}
+    shown = [
+        HealthReason(code, addressed(sentence), one.seconds, one.cure)
+        for (code, sentence), one in islice(reversed(once.items()), _MOST_REASONS)
+    ]
     ready = unreached is None and account.state == "open"
-    return Health(ok, ready, tuple(reversed(once.values()))[:_MOST_REASONS])
+    return Health(ok, ready, tuple(shown))

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import nsmallest
+from operator import attrgetter, itemgetter
 from types import MappingProxyType
 
 from safeproducer.pipeline.causes import Leaders, Located, concerning, stops
 from safeproducer.pipeline.engine import Engine
-from safeproducer.pipeline.reports.counters import UNASSIGNED, PartitionCounters, TopicCounters
+from safeproducer.pipeline.reports.counters import UNASSIGNED, TopicCounters
 from safeproducer.policy.client_reports import Trouble, begun, throttling
 from safeproducer.policy.decision import Hold
 from safeproducer.policy.hold_reason import HoldReason
+from safeproducer.policy.pacing import LATE
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.records import ProducerInfo
 from safeproducer.runtime import clock
-from safeproducer.snapshot import PartitionSnapshot, Snapshot, WindowSnapshot
+from safeproducer.snapshot import PartitionSnapshot, ReplicationSnapshot, Snapshot, WindowSnapshot
 
 _MOST_REASONS = 5
 _ENDED = {
@@ -78,17 +81,19 @@ def _reasons(
 ) -> tuple[list[str], list[str]]:
     """What rows wait for, those that are held first, and the cures: each once, for all rows that it concerns."""
     held, others, cures = dict[str, set[str]](), dict[str, set[str]](), dict[str, None]()
-    for row, _ in located.waiting(rows):
-        for cause in located.causes(row, troubles, leaders, windows.get((row.topic, row.partition), "")):
+    for row, _, causes in located.causes(rows, troubles, leaders, windows):
+        for cause in causes:
             where = held if row.held and cause.clause else others
             where.setdefault(cause.clause or cause.sentence, set()).add(cause.name)
-            cures |= {cause.cure: None} if cause.cure else {}
+            if cause.cure:
+                cures[cause.cure] = None
     told = [*list(held.items())[:_MOST_REASONS], *list(others.items())[:_MOST_REASONS]]
     return [_with(*each) for each in told], list(cures)
 
 
 def _with(clause: str, names: set[str]) -> str:
-    places = ", ".join(sorted(filter(None, names), key=lambda name: name.partition(" for ")[::-1])[:_MOST_REASONS])
+    first = nsmallest(_MOST_REASONS, filter(None, names), key=lambda name: name.partition(" for ")[::-1])
+    places = ", ".join(first)
     return f"{places} are held back: {clause}" if " for " in places else f"{clause} {places}".rstrip()
 
 
@@ -145,6 +150,7 @@ def _told(rows: list[PartitionSnapshot], codes: Mapping[str, str]) -> str:
 Waits = Mapping[TopicPartition, tuple[int, str, HoldReason]]
 """(topic, partition) -> (how many of its records are held back, why, the code of that)."""
 _NONE_WAIT = (0, None, None)
+_CALM = (None, None)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -157,81 +163,93 @@ class Inspection:
 
     def snapshot(self) -> Snapshot:
         """The account of the producer at this moment."""
-        return self._account(self._silent())
+        return self._account(self._silent(), clock.monotonic())
 
-    def look(self) -> tuple[Snapshot, Located, list[Trouble]]:
-        """The same, with all that says what records wait for."""
-        silent = self._silent()
-        account = self._account(silent)
-        for row in filter(
-            stops, account.partitions
-        ):  # the replicas are the cause, for records without a partition, too
-            silent.pop((row.topic, row.partition), None)
-        return account, self._located(account, silent), list(self._troubles())
+    def look(self, least: float = 0.0) -> tuple[Snapshot, Located, list[Trouble]]:
+        """The same, with all that says what records wait for.
 
-    def _account(self, silent: Mapping[TopicPartition, int]) -> Snapshot:
-        engine, info, dispatcher = self._engine, self._info, self._engine.dispatcher
-        queued = engine.queued
+        Partitions are left out whose records all name them and have waited for less than `least` seconds.
+        """
+        engine, now, silent = self._engine, clock.monotonic(), self._silent()
+        counters, cluster, partitions = engine.counters, engine.holds.cluster, engine.holds.partitions
+        lost, oldest = engine.failures.losses.known(now), engine.dispatcher.record_buffer.oldest()
+        ages = {tp: now - accepted for tp, accepted in oldest.items()}
+        account = self._account(silent, None, {tp for tp, age in ages.items() if age < least and tp not in lost})
+        for row in filter(stops, account.partitions):
+            silent.pop((row.topic, row.partition), None)  # the replicas are the cause, also of records that name none
+        sent: Counter[TopicPartition] = Counter()
+        for told in cluster.statistics.values():
+            sent.update({tp: left for tp, it in told.partitions.items() if (left := it.in_flight + it.queued)})
+        topics = {row.topic for row in account.partitions}
+        counts = {topic: partitions.count(topic) for topic in topics}
+        missing = {topic: clause for topic in topics if (clause := partitions.missing_clause(topic))}
+        reports = counters.report_queue.reports.by_partition(counters.topics.copy())
+        held = {(row.topic, row.partition) for row in account.partitions if row.reason is HoldReason.LEADER_SILENT}
+        refused = {
+            tp: clause
+            for tp in held | silent.keys()
+            if (clause := cluster.rejection_clause(partitions.leader(*tp), oldest.get(tp, NEVER), now))
+        }
+        for (topic, _), age in sorted(ages.items(), key=itemgetter(1)):  # of those that name none it may not be known
+            ages[topic, UNASSIGNED] = age
+        last = engine.failures.last.copy()
+        located = Located(reports, sent, counts, missing, refused, self._linger, last, silent, lost, ages)
+        return account, located, list(self._troubles())
+
+    def _account(
+        self, silent: Mapping[TopicPartition, int], now: float | None, young: Collection[TopicPartition] = ()
+    ) -> Snapshot:
+        """`now`: for which the ages of replicas are told, None for nobody. Without `young` partitions, as look()."""
+        engine, info, buffer = self._engine, self._info, self._engine.dispatcher.record_buffer
+        lanes, failures, queued = engine.dispatcher.lanes, engine.failures, engine.queued
         unresolved, interrupted = engine.counters.outstanding(queued)
-        accepted, delivered, failed = engine.counters.totals()
+        inside, replicas = self._inside(silent), engine.questions.replication.known(now)
         return Snapshot(
-            state=engine.route.state,
-            client_id=info.client_id,
-            bootstrap_servers=info.bootstrap_servers,
-            principal=info.principal,
-            transactional_id=info.transactional_id,
-            idempotent=info.idempotent,
-            known_producer_ids=self._known_ids(),
-            accepted=accepted,
-            delivered=delivered,
-            failed=failed,
-            unresolved=unresolved,
-            interrupted=interrupted,
-            queued=queued,
-            not_written=engine.failures.not_written,
-            unknown=engine.failures.unknown,
-            held=dispatcher.record_buffer.waiting,
-            handed_over=dispatcher.lanes.handed_over,
-            splits=dispatcher.lanes.splits,
-            lanes=len(dispatcher.lanes),
-            windows=self._windows(),
-            partitions=self._partitions(silent),
+            engine.route.state,
+            *(info.client_id, info.bootstrap_servers, info.principal, info.transactional_id, info.idempotent),
+            self._known_ids(),
+            *engine.counters.totals(),
+            *(unresolved, interrupted, queued, failures.not_written, failures.unknown, buffer.waiting),
+            *(lanes.handed_over, lanes.splits, len(lanes)),
+            self._windows(),
+            partition_rows(engine.counters.topics, buffer.waits(), inside, replicas, young),
             last_error=engine.notifications.last_error,
             throttled_brokers=dict(engine.events.throttled),
             producer_ids=engine.gate.taken,
-            renewals=dispatcher.lanes.renewing.count,
+            renewals=lanes.renewing.count,
         )
 
-    def _partitions(self, silent: Mapping[TopicPartition, int]) -> tuple[PartitionSnapshot, ...]:
-        engine, buffer, now = self._engine, self._engine.dispatcher.record_buffer, clock.monotonic()
-        known, cluster = engine.questions.replication.known(now), engine.holds.cluster
-        whole = {topic: (topic, number) for topic, number in silent}  # of records that name no partition
-        found = []
-        for each in partition_rows(engine.counters.topics, buffer.waits()):
-            tp = each.topic, each.partition
-            row = replace(each, replication=known.get(tp))
-            if row.unresolved and not row.held:
-                node, until, *_ = cluster.leader_state(tp, now)
-                place = tp if tp in silent else whole.get(row.topic) if row.partition < 0 else None
-                hold = Hold(until, HoldReason.THROTTLED, node) if until is not None else None
-                if engine.holds.partitions.missing_clause(row.topic):
-                    hold = Hold(None, HoldReason.UNKNOWN_TOPIC)
-                elif place is not None:
-                    hold = Hold(None, HoldReason.LEADER_SILENT, silent[place])
-                if hold is not None:
-                    row = replace(row, reason=hold.reason, why=cluster.addressed(hold.sentence(now)))
-            found.append(row)
-        return tuple(found)
+    def _inside(self, silent: Mapping[TopicPartition, int]) -> Inside:
+        """Why records wait that librdkafka has. Each sentence is made once."""
+        now, cluster, told = clock.monotonic(), self._engine.holds.cluster, dict[object, tuple[str, HoldReason]]()
+        throttles, missing = bool(cluster.throttle.deadlines(now)), cluster.partitions.missing_clause
+        whole = {topic: node for (topic, _), node in silent.items()}  # of records that name no partition
+
+        def inside(tp: TopicPartition) -> tuple[str, HoldReason] | tuple[None, None]:
+            reason, until = HoldReason.LEADER_SILENT, None
+            node = silent.get(tp) if tp[1] >= 0 else whole.get(tp[0])
+            if missing(tp[0]):
+                reason, node = HoldReason.UNKNOWN_TOPIC, None
+            elif node is None:
+                reason, (node, until, *_) = HoldReason.THROTTLED, cluster.leader_state(tp, now) if throttles else _CALM
+                if until is None:
+                    return None, None
+            if (found := told.get((node, until))) is None:
+                found = told[node, until] = cluster.addressed(Hold(until, reason, node).sentence(now)), reason
+            return found
+
+        return inside
 
     def _silent(self) -> dict[TopicPartition, int]:
         """As Located.silent. A partition that gathers a batch waits for nobody, nor does one of a throttled broker."""
         now, holds, found = clock.monotonic(), self._engine.holds, {}
         statistics = holds.cluster.statistics.copy().values()
         sent = [told.partitions for told in statistics] if self._linger > _LONG_LINGER else None
+        throttled = bool(holds.cluster.throttle.deadlines(now - LATE))
         for tp in self._engine.dispatcher.record_buffer.silent(now):
             node = holds.partitions.leader(*tp)
             under_way = sent is None or any(tp in told and told[tp].in_flight for told in sent)
-            if tp[1] >= 0 and node is not None and under_way and not holds.throttled_lately(tp, now):
+            if tp[1] >= 0 and node is not None and under_way and not (throttled and holds.throttled_lately(tp, now)):
                 found[tp] = node
         return found
 
@@ -260,28 +278,6 @@ class Inspection:
             return told
         return holds.cluster.addressed(" ".join([told, *expirations.notes()]))
 
-    def _located(self, account: Snapshot, silent: Mapping[TopicPartition, int]) -> Located:
-        engine, topics = self._engine, {row.topic for row in account.partitions}
-        counters, cluster = engine.counters, engine.holds.cluster
-        sent: Counter[TopicPartition] = Counter()
-        for told in cluster.statistics.values():
-            sent.update({tp: left for tp, it in told.partitions.items() if (left := it.in_flight + it.queued)})
-        counts = {topic: cluster.partitions.count(topic) for topic in topics}
-        missing = {topic: clause for topic in topics if (clause := cluster.partitions.missing_clause(topic))}
-        reports = counters.report_queue.reports.by_partition(counters.topics.copy())
-        now = clock.monotonic()
-        held = [row for row in account.partitions if row.reason is HoldReason.LEADER_SILENT]
-        leaders = {(row.topic, row.partition): cluster.partitions.leader(row.topic, row.partition) for row in held}
-        leaders.update(silent)
-        oldest = engine.dispatcher.record_buffer.oldest()
-        answers = {tp: cluster.rejection_clause(node, oldest.get(tp, NEVER), now) for tp, node in leaders.items()}
-        refused = {tp: clause for tp, clause in answers.items() if clause}
-        ages = {tp: now - accepted for tp, accepted in oldest.items()}
-        for topic, _ in tuple(ages):  # of a record that names no partition it may not be known yet
-            ages[topic, -1] = max(age for (name, _), age in ages.items() if name == topic)
-        last, lost = engine.failures.last.copy(), engine.failures.losses.known(now)
-        return Located(reports, sent, counts, missing, refused, self._linger, last, silent, lost, ages)
-
     def _troubles(self) -> Iterator[Trouble]:
         """Each throttle time, cuts, and the newest error of each broker, newest first."""
         now, events, cluster = clock.monotonic(), self._engine.events, self._engine.holds.cluster
@@ -304,44 +300,47 @@ class Inspection:
             yield Trouble(told, error.node, over, now - error.since, cure=error.cure)
 
 
+Inside = Callable[[TopicPartition], tuple[str, HoldReason] | tuple[None, None]]
+"""Why the records of a partition wait that are not held back, and the code of that."""
+
+
 def partition_rows(
-    topics: Mapping[str, TopicCounters], waits: Waits = MappingProxyType({})
+    topics: Mapping[str, TopicCounters],
+    waits: Waits = MappingProxyType({}),
+    inside: Inside = lambda tp: (None, None),
+    replicas: Mapping[TopicPartition, ReplicationSnapshot] = MappingProxyType({}),
+    young: Collection[TopicPartition] = (),
 ) -> tuple[PartitionSnapshot, ...]:
     """One row for each partition with records, and one with partition -1 for those not on a partition yet.
 
     A record whose partition its caller did not name is accepted on partition -1, and yet may be held back for the
     partition it will go to.
     """
-    rows = []
-    left = dict(waits)
+    rows, left = [], dict(waits)
+
+    def add(tp: TopicPartition, accepted: int, delivered: int, failed: int) -> None:
+        held, why, reason = left.pop(tp, _NONE_WAIT)
+        if (unresolved := max(0, accepted - delivered - failed)) and not held:
+            why, reason = inside(tp)
+        rows.append(
+            PartitionSnapshot(*tp, accepted, delivered, failed, unresolved, held, why, reason, replicas.get(tp))
+        )
+
     for name, topic in sorted(topics.items()):
-        waiting = topic.accepted
-        never_placed = 0
+        waiting, never_placed = topic.accepted, 0
         for number, row in sorted(topic.partitions.items()):
-            waiting -= row.placed.delivered + row.placed.failed
+            if (name, number) in young and not topic.accepted:
+                continue
+            named, placed = row.named, row.placed
+            waiting -= placed.delivered + placed.failed
+            # First, so that accepted is never the smaller one.
+            delivered, failed = named.delivered + placed.delivered, named.failed + placed.failed
             if number == UNASSIGNED:
-                never_placed = row.placed.failed
-            elif (found := _row(name, number, row, left)) is not None:
-                rows.append(found)
+                never_placed = placed.failed
+            elif accepted := row.accepted + placed.delivered + placed.failed:
+                add((name, number), accepted, delivered, failed)
         if waiting > 0 or never_placed:
-            unresolved = max(0, waiting)
-            held = left.pop((name, UNASSIGNED), _NONE_WAIT)
-            rows.append(
-                PartitionSnapshot(name, UNASSIGNED, unresolved + never_placed, 0, never_placed, unresolved, *held)
-            )
-    rows.extend(PartitionSnapshot(name, number, 0, 0, 0, 0, *held) for (name, number), held in left.items())
-    return tuple(sorted(rows, key=lambda row: (row.topic, row.partition)))
-
-
-def _row(
-    topic: str, partition: int, row: PartitionCounters, left: dict[TopicPartition, tuple[int, str, HoldReason]]
-) -> PartitionSnapshot | None:
-    """None when nothing was accepted; what waits of it is taken from `left`."""
-    delivered = row.named.delivered + row.placed.delivered
-    failed = row.named.failed + row.placed.failed
-    accepted = row.accepted + row.placed.delivered + row.placed.failed
-    if not accepted:
-        return None
-    held = left.pop((topic, partition), _NONE_WAIT)
-    unresolved = max(0, accepted - delivered - failed)
-    return PartitionSnapshot(topic, partition, accepted, delivered, failed, unresolved, *held)
+            add((name, UNASSIGNED), max(0, waiting) + never_placed, 0, never_placed)
+    for tp in tuple(left):
+        add(tp, 0, 0, 0)
+    return tuple(sorted(rows, key=attrgetter("topic", "partition")))

@@ -118,9 +118,11 @@ class Replication:
     _asked: dict[int | str, float] = field(default_factory=dict)
     _sent: tuple[float, Mapping[int, Statistics], Mapping[TopicPartition, float]] = 0.0, _NONE, _NONE
 
-    def known(self, now: float) -> dict[TopicPartition, ReplicationSnapshot]:
-        """Each partition that was looked at."""
+    def known(self, now: float | None) -> dict[TopicPartition, ReplicationSnapshot]:
+        """Each partition that was looked at; without ages where `now` is None."""
         known = self._told.copy().items()
+        if now is None:
+            return {tp: told for tp, (told, *_) in known}
         return {tp: replace(told, since=now - since, age=now - at) for tp, (told, since, at) in known}
 
     def look(self, now: float, silent: Callable[[float], Collection[TopicPartition]]) -> None:

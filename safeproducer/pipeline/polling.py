@@ -275,7 +275,7 @@ class Serving:
         deadline = clock.monotonic() + timeout if timeout >= 0 else None
         raised: Exception | None = None
         dispatcher = self._dispatcher
-        if not dispatcher.record_buffer.records and self._route.state == "open":
+        if self._route.state == "open" and not (dispatcher.record_buffer.records and self._calls.queued):
             return 0, None  # events are for poll(), as in confluent_kafka
         since = clock.monotonic() if self._route.behind_callback else NEVER
         told = self._calls.fatal_told

@@ -229,6 +229,28 @@ def test_to_read_both_lanes_takes_a_tenth_of_the_time(updates: ClientUpdates) ->
     assert updates._rest(0.0) == pytest.approx(9 * 0.125)
 
 
+def test_an_idle_producer_has_read_that_nothing_is_under_way(
+    updates: ClientUpdates, measured: Callable[[], bool]
+) -> None:
+    """With many partitions the last reading was from the middle of a burst: the sender never rested, and the lane was
+    emptied when the record that it had shown reached its deadline."""
+    direct, now = updates.holds.direct, time.monotonic()
+    assert direct is not None
+    tell(updates, statistics(1, NEAR))
+    assert not measured()
+    direct.backlogs.observe(("t", 0), 2, 1, now)
+    assert direct.backlogs.earliest() is not None
+    with (
+        mock.patch.object(updates.holds, "any", return_value=False),
+        mock.patch("safeproducer.runtime.clock.monotonic", lambda: now),  # noqa: PT008 - it moves
+    ):
+        for _ in range(20):
+            now, updates._last_read = now + 0.5, (updates._last_read[0], 0.05)
+            tell(updates, statistics(1, NEAR))
+        assert direct.backlogs.earliest() is None
+        assert updates._skipped is not None
+
+
 @pytest.mark.parametrize("because", ["a broker throttles", "records were accepted"])
 def test_statistics_in_use_are_read_though_nothing_is_under_way(updates: ClientUpdates, because: str) -> None:
     """An idle producer skips what takes a while to read; here each record has ended, and yet it is not idle."""

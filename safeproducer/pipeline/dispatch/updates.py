@@ -128,15 +128,16 @@ class ClientUpdates:
             accepted, delivered, failed = self._counters.totals()
             quiet = accepted == delivered + failed
         self._idle = self._idle + 1 if quiet else 0
-        read_until, reading = self._last_read
-        if idle := self._idle > _IDLE_AFTER:
+        (read_until, reading), direct = self._last_read, self.holds.direct
+        # What was read last may be from before the end of what was under way: its backlog would reach its deadline.
+        if idle := self._idle > _IDLE_AFTER and (direct is None or direct.backlogs.earliest() is None):
             rest = (_IDLE_READS_WITH_WINDOWS if self.delivery.spreads else _IDLE_READS) * reading
         else:
             rest = self._rest(now)
         if now < read_until + rest and again not in self._arrived:
             self._skipped = again, text
-            if idle and self.holds.direct is not None:
-                self.holds.direct.backlogs.idle(now)
+            if idle and direct is not None:
+                direct.backlogs.idle(now)
             return True
         self._skipped = None
         return False

@@ -16,11 +16,13 @@ by broker, topic and partition. The rest, rolling windows and `eos` among it, is
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from safeproducer.policy.types import TopicPartition
 
@@ -54,8 +56,7 @@ class BrokerStatistics:
     disconnects: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionStatistics:
+class PartitionStatistics(NamedTuple):
     """One partition as one client sees it.
 
     `leader` is -1 and `leader_epoch` None when unknown. `in_flight` and `queued` are records now; `sent` counts records
@@ -86,7 +87,7 @@ class Statistics:
     holds, reports not yet served included. `brokers` are by node id, 0 and above. In
     `partitions` partition -1 is where records wait whose partition is not chosen yet. `metadata_ages`: topic -> seconds
     since this client got its metadata; 0 also while it has none. `begun`: address -> (state, seconds in it) of
-    connections that are not ready.
+    connections that are not ready. `texts`: what the text has of a partition -> what that says, None for nothing.
     """
 
     at: float
@@ -98,6 +99,7 @@ class Statistics:
     partitions: Mapping[TopicPartition, PartitionStatistics]
     metadata_ages: Mapping[str, float] = field(default_factory=dict)
     begun: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    texts: Mapping[str, PartitionStatistics | None] = field(default_factory=dict, repr=False, compare=False)
 
 
 _LONGEST_AGE = 10**12
@@ -112,21 +114,49 @@ class _MalformedError(Exception):
     """A field is missing or of another type."""
 
 
-def read(text: str) -> Statistics | None:
+_BEGIN = '{ "partition":'
+"""Of a partition, as librdkafka writes it."""
+_UNREAD = re.compile(r'"(?:toppars|batchsize|batchcnt)": ?\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}')
+_COUNTED = itemgetter("leader", "msgs_inflight", "msgq_cnt", "txmsgs", "msgs", "acked_msgid")
+
+
+def read(text: str, before: Statistics | None = None) -> Statistics | None:
     """The statistics in the text that `stats_cb` got; None when it is no such document.
 
-    Never raises: a broker or partition with a missing or malformed field is left out.
+    Never raises: a broker or partition with a missing or malformed field is left out. A partition of which the text
+    says the same as that of those `before` is not read again.
     """
     try:
-        document = load(_shortened(text))
+        try:
+            document, texts, told = _told_apart(_shortened(text), {} if before is None else before.texts)
+        except ValueError:  # others write it in another way
+            document, texts, told = load(text), [], {}
         at = _integer(document, "ts") / 1e6
         messages = _integer(document, "msg_cnt")
         message_bytes = _integer(document, "msg_size")
     except (ValueError, RecursionError, OverflowError, _MalformedError):
         return None
     producer_id, producer_epoch = _identity(document.get("eos"))
-    lists = _brokers(document), _partitions(document), _ages(document), _begun(document)
+    partitions = _partitions(document, [told[each] for each in texts])
+    lists = _brokers(document), partitions, _ages(document), _begun(document), told
     return Statistics(at, producer_id, producer_epoch, messages, message_bytes, *lists)
+
+
+def _told_apart(
+    text: str, known: Mapping[str, PartitionStatistics | None]
+) -> tuple[Any, list[str], dict[str, PartitionStatistics | None]]:
+    """The document, in which a number stands for each partition; the texts of these, and what they say."""
+    head, *rest = text.split(_BEGIN)
+    parts, texts = [head], list[str]()
+    for each in rest:
+        found, _, behind = each.partition("}")
+        parts.append(f"{len(texts)}{behind}")
+        texts.append(found)
+    document = load(_UNREAD.sub('"":0', "".join(parts)))
+    new = [each for each in dict.fromkeys(texts) if each not in known]
+    entries = load(f"[{','.join([f'{_BEGIN}{each}}}' for each in new])}]")
+    told = dict(zip(new, map(_partition, entries), strict=True))
+    return document, texts, {each: told[each] if each in told else known[each] for each in texts}
 
 
 def _shortened(text: str) -> str:
@@ -240,25 +270,31 @@ def _ages(document: Any) -> dict[str, float]:
     return {topic: age / 1000 for topic, age in ages.items() if type(age) is int and 0 <= age < _LONGEST_AGE}
 
 
-def _partitions(document: Any) -> dict[TopicPartition, PartitionStatistics]:
+def _partitions(document: Any, told: Sequence[PartitionStatistics | None]) -> dict[TopicPartition, PartitionStatistics]:
     found = {}
     for topic, fields in _entries(document, "topics").items():
-        for entry in _entries(fields, "partitions").values():
+        for name, entry in _entries(fields, "partitions").items():
+            one = told[entry] if type(entry) is int and 0 <= entry < len(told) else _partition(entry)
             try:
-                epoch = entry.get("leader_epoch", -1) if type(entry) is dict else -1
-                found[topic, _integer(entry, "partition")] = PartitionStatistics(
-                    _integer(entry, "leader"),
-                    epoch if type(epoch) is int and epoch >= 0 else None,
-                    _integer(entry, "msgs_inflight"),
-                    _integer(entry, "msgq_cnt"),
-                    _integer(entry, "txmsgs"),
-                    _integer(entry, "msgs"),
-                    _integer(entry, "acked_msgid"),
-                    _count(entry, "txbytes"),
-                )
-            except _MalformedError:
+                number = int(name)
+            except ValueError:
                 continue
+            if one is not None:
+                found[topic, number] = one
     return found
+
+
+def _partition(entry: Any) -> PartitionStatistics | None:
+    try:
+        leader, in_flight, queued, sent, accepted, acknowledged = numbers = _COUNTED(entry)
+    except (KeyError, TypeError):
+        return None
+    if set(map(type, numbers)) != {int}:
+        return None
+    epoch = entry.get("leader_epoch")
+    known = epoch if type(epoch) is int and epoch >= 0 else None
+    size = _count(entry, "txbytes")
+    return PartitionStatistics(leader, known, in_flight, queued, sent, accepted, acknowledged, size)
 
 
 def sent_between(before: Statistics, after: Statistics) -> dict[TopicPartition, float]:

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 from confluent_kafka.cimpl import Producer
@@ -213,6 +214,36 @@ def test_a_malformed_partition_is_left_out(document: str) -> None:
     assert sorted(found.partitions) == [("orders", -1), ("orders", 0), ("orders", 2)]
     assert found.partitions["orders", 0].leader_epoch is None
     assert len(found.brokers) == 2
+
+
+def test_a_partition_of_which_the_text_says_the_same_is_not_read_again(client: Client) -> None:
+    """There may be thousands, of which few change. Those that do are read, and all are told as without it."""
+    client.native.produce("orders", b"v", partition=1)
+    client.until(lambda found: found.partitions["orders", 1].acknowledged == 1)
+    before = read(client.texts[-1])
+    assert before is not None
+    client.native.produce("orders", b"v", partition=1)
+    client.until(lambda found: found.partitions["orders", 1].acknowledged == 2)
+    found = read(client.texts[-1], before)
+    assert found == read(client.texts[-1])
+    assert found is not None
+    assert found.partitions["orders", 0] is before.partitions["orders", 0]
+    changed = before.partitions["orders", 1]._replace(sent=2, accepted=2, acknowledged=2, bytes=2)
+    assert found.partitions["orders", 1] == changed
+    with mock.patch("safeproducer.kafka.statistics._told_apart", side_effect=ValueError):
+        assert read(client.texts[-1]) == found, "as where others write it in another way"
+
+
+@pytest.mark.parametrize(
+    ("odd", "left"), [('"txmsgs":null', [-1, 0, 2]), ('"odd":0', [-1, 0, 2]), ('"txmsgs":0, "odd":{}', [-1, 0, 1, 2])]
+)
+def test_a_malformed_partition_as_librdkafka_writes_it_is_left_out(document: str, odd: str, left: list[int]) -> None:
+    """The others stay. One with an object in it ends elsewhere than its text seems to."""
+    begin = document.index('{ "partition":1,')
+    at = document.index('"txmsgs":', begin)
+    found = read(document[:at] + odd + document[document.index(",", at) :])
+    assert found is not None
+    assert sorted(number for _, number in found.partitions) == left
 
 
 def mutated(text: str, dice: random.Random) -> str:

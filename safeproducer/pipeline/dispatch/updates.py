@@ -198,7 +198,8 @@ class ClientUpdates:
             self._last_read = ended, took + more
 
     def _of_direct_lane(self, text: str) -> None:
-        if (found := self.read(text)) is None or (direct := self.holds.direct) is None or found.at < direct.given.since:
+        found, direct = self.read(text, self.holds.cluster.statistics.get(DIRECT_LANE)), self.holds.direct
+        if found is None or direct is None or found.at < direct.given.since:
             return  # or of the former one
         self._apply(found, DIRECT_LANE)
         if self.delivery.owns_timeout:
@@ -208,7 +209,7 @@ class ClientUpdates:
         self.changed = True
 
     def _of_batch_lane(self, text: str) -> None:
-        if (found := self.read(text)) is not None:
+        if (found := self.read(text, self.holds.cluster.statistics.get(_BATCH_LANE))) is not None:
             self._batch_statistics = found
             self._apply(found, _BATCH_LANE)
             if found.producer_id is not None and any(broker.state == "UP" for broker in found.brokers.values()):
@@ -222,9 +223,9 @@ class ClientUpdates:
             self.holds.gate.heard(found)
         self.holds.cluster.update(lane, found)
 
-    def read(self, text: str) -> Statistics | None:
-        """Statistics, by the clock of this process; None if the text is none."""
-        if (found := read(text)) is None:
+    def read(self, text: str, before: Statistics | None = None) -> Statistics | None:
+        """Statistics, by the clock of this process; None if the text is none. `before`: those of the lane."""
+        if (found := read(text, before)) is None:
             return None
         at = self._clock.monotonic(found.at, clock.monotonic())
         return found if at == found.at else replace(found, at=at)

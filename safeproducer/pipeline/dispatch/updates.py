@@ -19,7 +19,7 @@ _NONE = BatchCount()
 _BATCH_LANE = 0
 _IDLE_AFTER = 3
 """Statistics of an idle producer that are read before any is skipped."""
-_IDLE_READS = 30_000
+_IDLE_READS = 100_000
 """Then it rests so many times longer than it takes to read them."""
 _READS = 99
 """In use it rests so many times longer: to read costs 1 % of the time at most."""

@@ -154,8 +154,8 @@ def _told_apart(
         texts.append(found)
     document = load(_UNREAD.sub('"":0', "".join(parts)))
     new = [each for each in dict.fromkeys(texts) if each not in known]
-    entries = load(f"[{','.join([f'{_BEGIN}{each}}}' for each in new])}]")
-    told = dict(zip(new, map(_partition, entries), strict=True))
+    entries = json.loads(f"[{','.join([f'{_BEGIN}{each}}}' for each in new])}]", object_hook=_partition)
+    told = dict(zip(new, entries, strict=True))
     return document, texts, {each: told[each] if each in told else known[each] for each in texts}
 
 

@@ -32,3 +32,18 @@ def test_events_of_a_lane_that_is_not_in_use_do_not_keep_flush(monkeypatch: pyte
         assert rig.producer.flush(10) == 0
         assert rig.time.now - before < 0.5
         rig.close()
+
+
+def test_statistics_that_nobody_has_served_do_not_keep_flush() -> None:
+    """An idle producer has some half of the time: each close() waited for a record that was not there, 0.15 s."""
+    with rigged(CONFIG) as rig:
+        assert rig.produce("a", 0)
+        rig.flush(5)
+        rig.report_queue(10)
+        rig.poll(0)
+        rig.time.pass_(0.6)
+        assert len(rig.natives[0])
+        before = rig.time.now
+        assert rig.producer.flush(10) == 0
+        assert rig.time.now - before < 0.01
+        rig.close()

@@ -78,6 +78,10 @@ class PartitionStatistics(NamedTuple):
     bytes: int = 0
 
 
+Told = Sequence[PartitionStatistics | None]
+Texts = Mapping[str, PartitionStatistics | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """The statistics of one client at one moment.
@@ -99,7 +103,7 @@ class Statistics:
     partitions: Mapping[TopicPartition, PartitionStatistics]
     metadata_ages: Mapping[str, float] = field(default_factory=dict)
     begun: Mapping[str, tuple[str, float]] = field(default_factory=dict)
-    texts: Mapping[str, PartitionStatistics | None] = field(default_factory=dict, repr=False, compare=False)
+    texts: Texts = field(default_factory=dict, repr=False, compare=False)
 
 
 _LONGEST_AGE = 10**12
@@ -117,6 +121,7 @@ class _MalformedError(Exception):
 _BEGIN = '{ "partition":'
 """Of a partition, as librdkafka writes it."""
 _UNREAD = re.compile(r'"(?:toppars|batchsize|batchcnt)": ?\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}')
+_NUMBER = re.compile(r"-?\d{1,10}")
 _COUNTED = itemgetter("leader", "msgs_inflight", "msgq_cnt", "txmsgs", "msgs", "acked_msgid")
 
 
@@ -128,35 +133,32 @@ def read(text: str, before: Statistics | None = None) -> Statistics | None:
     """
     try:
         try:
-            document, texts, told = _told_apart(_shortened(text), {} if before is None else before.texts)
+            document, told = _told_apart(_shortened(text), {} if before is None else before.texts)
         except ValueError:  # others write it in another way
-            document, texts, told = load(text), [], {}
+            document, told = load(text), {}
         at = _integer(document, "ts") / 1e6
         messages = _integer(document, "msg_cnt")
         message_bytes = _integer(document, "msg_size")
     except (ValueError, RecursionError, OverflowError, _MalformedError):
         return None
     producer_id, producer_epoch = _identity(document.get("eos"))
-    partitions = _partitions(document, [told[each] for each in texts])
+    partitions = _partitions(document, list(told.values()))
     lists = _brokers(document), partitions, _ages(document), _begun(document), told
     return Statistics(at, producer_id, producer_epoch, messages, message_bytes, *lists)
 
 
-def _told_apart(
-    text: str, known: Mapping[str, PartitionStatistics | None]
-) -> tuple[Any, list[str], dict[str, PartitionStatistics | None]]:
-    """The document, in which a number stands for each partition; the texts of these, and what they say."""
+def _told_apart(text: str, known: Texts) -> tuple[Any, Texts]:
+    """The document, in which a number stands for each partition, and what these say, by their texts, in that order."""
     head, *rest = text.split(_BEGIN)
-    parts, texts = [head], list[str]()
+    parts, numbers = [head], dict[str, int]()
     for each in rest:
         found, _, behind = each.partition("}")
-        parts.append(f"{len(texts)}{behind}")
-        texts.append(found)
+        parts.append(f"{numbers.setdefault(found, len(numbers))}{behind}")
     document = load(_UNREAD.sub('"":0', "".join(parts)))
-    new = [each for each in dict.fromkeys(texts) if each not in known]
+    new = [each for each in numbers if each not in known]
     entries = json.loads(f"[{','.join([f'{_BEGIN}{each}}}' for each in new])}]", object_hook=_partition)
     told = dict(zip(new, entries, strict=True))
-    return document, texts, {each: told[each] if each in told else known[each] for each in texts}
+    return document, {each: told[each] if each in told else known[each] for each in numbers}
 
 
 def _shortened(text: str) -> str:
@@ -275,12 +277,8 @@ def _partitions(document: Any, told: Sequence[PartitionStatistics | None]) -> di
     for topic, fields in _entries(document, "topics").items():
         for name, entry in _entries(fields, "partitions").items():
             one = told[entry] if type(entry) is int and 0 <= entry < len(told) else _partition(entry)
-            try:
-                number = int(name)
-            except ValueError:
-                continue
-            if one is not None:
-                found[topic, number] = one
+            if one is not None and _NUMBER.fullmatch(name):
+                found[topic, int(name)] = one
     return found
 
 
@@ -291,10 +289,9 @@ def _partition(entry: Any) -> PartitionStatistics | None:
         return None
     if set(map(type, numbers)) != {int}:
         return None
-    epoch = entry.get("leader_epoch")
-    known = epoch if type(epoch) is int and epoch >= 0 else None
-    size = _count(entry, "txbytes")
-    return PartitionStatistics(leader, known, in_flight, queued, sent, accepted, acknowledged, size)
+    epoch, size = entry.get("leader_epoch"), _count(entry, "txbytes")
+    epoch = epoch if type(epoch) is int and epoch >= 0 else None
+    return PartitionStatistics(leader, epoch, in_flight, queued, sent, accepted, acknowledged, size)
 
 
 def sent_between(before: Statistics, after: Statistics) -> dict[TopicPartition, float]:

@@ -14,6 +14,8 @@ from safeproducer.snapshot import PartitionSnapshot
 
 Leaders = Callable[[str, int], set[int]]
 """Who may lead a partition; nobody while that is not known."""
+Windows = Mapping[TopicPartition, str]
+"""How many batches of a partition may be under way, as a clause."""
 
 
 class Cause(NamedTuple):
@@ -76,17 +78,13 @@ class Located(NamedTuple):
                 yield row, count
 
     def causes(
-        self,
-        rows: Iterable[PartitionSnapshot],
-        troubles: Iterable[Trouble],
-        leaders: Leaders,
-        windows: Mapping[TopicPartition, str] = MappingProxyType({}),
+        self, rows: Iterable[PartitionSnapshot], troubles: Iterable[Trouble], leaders: Leaders, windows: Windows
     ) -> Iterator[tuple[PartitionSnapshot, int, Iterator[Cause]]]:
         """What waiting() gives, with what each row waits for, its own reason first."""
         present = [one for one in troubles if not one.over]
         made = {id(one): Cause(one.code, one.clause, one.cure or None, one.seconds) for one in present}
         of_brokers = any(one.node is not None for one in present)
-        hidden = any(one.node is None for one in present)  # a topic that no broker could tell of may be there
+        hides = any(one.node is None for one in present)  # a topic that no broker could tell of may be there
         silent = dict[str, list[TopicPartition]]()
         for tp in sorted(self.silent):
             silent.setdefault(tp[0], []).append(tp)
@@ -94,15 +92,10 @@ class Located(NamedTuple):
             tp = row.topic, row.partition
             matters = [made[id(one)] for one in concerning(present, [row], leaders)] if of_brokers else made.values()
             places = silent.get(row.topic, ()) if row.partition < 0 else [tp] if tp in self.silent else ()
-            yield row, count, self._of(row, matters, places, hidden, windows.get(tp, ""))
+            yield row, count, self._of(row, matters, places, hides, windows.get(tp, ""))
 
     def _of(
-        self,
-        row: PartitionSnapshot,
-        matters: Iterable[Cause],
-        places: Iterable[TopicPartition],
-        hidden: bool,
-        window: str,
+        self, row: PartitionSnapshot, matters: Iterable[Cause], led: Iterable[TopicPartition], hides: bool, window: str
     ) -> Iterator[Cause]:
         tp, why, held = (row.topic, row.partition), row.reason, f"{row.held} for {tp_name(row)}" if row.held else ""
         if stops(row) and (known := row.replication) is not None:
@@ -112,10 +105,10 @@ class Located(NamedTuple):
         if missing:
             yield Cause(HoldReason.UNKNOWN_TOPIC, missing, HoldReason.UNKNOWN_TOPIC.cure, None, missing, held)
         elif held and why is not None:
-            cure = None if hidden and why is HoldReason.UNKNOWN_TOPIC else why.cure
+            cure = None if hides and why is HoldReason.UNKNOWN_TOPIC else why.cure
             yield Cause(why, f"{tp_name(row)} {row.why}", cure, None, f"the partition {row.why}{window}", held)
         yield from [one for one in matters if one.code != why] if held else matters
-        for topic, number in () if held or missing else places:
+        for topic, number in () if held or missing else led:
             clause, name = f"broker {self.silent[topic, number]} acknowledges nothing of", f"{topic} [{number}]"
             silent = HoldReason.LEADER_SILENT
             yield Cause(silent, f"{clause} {name}", silent.cure, None, clause, name)

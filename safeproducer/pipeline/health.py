@@ -36,7 +36,7 @@ def check(engine: Engine, inspection: Inspection, unresolved_for: float, timeout
     if account.state in ("closed", "forked"):
         return judge(account, [], addressed)
     told = list[Cause]()
-    for row, count, causes in located.causes(account.partitions, troubles, leaders):
+    for row, count, causes in located.causes(account.partitions, troubles, leaders, {}):
         age, tp = located.ages.get((row.topic, row.partition)), (row.topic, row.partition)
         if age is not None and age < unresolved_for and tp not in located.lost:
             continue
@@ -70,8 +70,7 @@ def judge(
         told.insert(0, Cause(account.state, f"The producer is {account.state}", cure))
     once = {(str(one.code), one.sentence): one for one in reversed(told)}
     shown = [
-        HealthReason(code, addressed(sentence), one.seconds, one.cure)
-        for (code, sentence), one in islice(reversed(once.items()), _MOST_REASONS)
+        HealthReason(str(one.code), addressed(one.sentence), one.seconds, one.cure)
+        for one in islice(reversed(once.values()), _MOST_REASONS)
     ]
-    ready = unreached is None and account.state == "open"
-    return Health(ok, ready, tuple(shown))
+    return Health(ok, unreached is None and account.state == "open", tuple(shown))

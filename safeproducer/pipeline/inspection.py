@@ -9,7 +9,7 @@ from heapq import nsmallest
 from operator import attrgetter, itemgetter
 from types import MappingProxyType
 
-from safeproducer.pipeline.causes import Leaders, Located, concerning, stops
+from safeproducer.pipeline.causes import Leaders, Located, Windows, concerning, stops
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.counters import UNASSIGNED, TopicCounters
 from safeproducer.policy.client_reports import Trouble, begun, throttling
@@ -77,7 +77,7 @@ def _reasons(
     rows: list[PartitionSnapshot],
     troubles: Sequence[Trouble],
     leaders: Leaders,
-    windows: Mapping[TopicPartition, str],
+    windows: Windows,
 ) -> tuple[list[str], list[str]]:
     """What rows wait for, those that are held first, and the cures: each once, for all rows that it concerns."""
     held, others, cures = dict[str, set[str]](), dict[str, set[str]](), dict[str, None]()

@@ -291,7 +291,7 @@ def test_statistics_not_read_while_idle_are_read_before_the_next_record() -> Non
         mock.patch("safeproducer.runtime.clock.thread_time", lambda: rig.time.now),  # noqa: PT008 - it moves
     ):
 
-        def taking_long(text: str) -> Any:
+        def taking_long(*_: object) -> Any:
             rig.time.now += 0.001
             return mock.DEFAULT
 

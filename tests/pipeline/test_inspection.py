@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,7 @@ def lines_of(call: Callable[[], object]) -> int:
     """How many lines of Python it runs: comprehensions are among them."""
     found: Counter[str] = Counter()
 
-    def count(frame: object, event: str, arg: object) -> object:
+    def count(frame: FrameType, event: str, arg: Any) -> Any:
         found[event] += 1
         return count
 

@@ -275,7 +275,7 @@ class Serving:
         deadline = clock.monotonic() + timeout if timeout >= 0 else None
         raised: Exception | None = None
         dispatcher = self._dispatcher
-        if self._route.state == "open" and not (dispatcher.record_buffer.records and self._calls.queued):
+        if not dispatcher.record_buffer.records and self._route.state == "open":
             return 0, None  # events are for poll(), as in confluent_kafka
         since = clock.monotonic() if self._route.behind_callback else NEVER
         told = self._calls.fatal_told
@@ -285,7 +285,8 @@ class Serving:
             if not self._route.sender.alive:  # at exit: nobody else ends records whose time is over
                 self._route.sender.wait(0.0)
             remaining = _ROUND if deadline is None else max(0.0, deadline - clock.monotonic())
-            _, error, from_callback = self._calls.attempt(self.flush_round, min(remaining, _ROUND))
+            patience = min(remaining, _ROUND) if self._left() > 0 else 0.0  # of events alone nothing more comes
+            _, error, from_callback = self._calls.attempt(self.flush_round, patience)
             if error is not None:
                 if not isinstance(error, Exception) or not (from_callback or isinstance(error, FatalError)):
                     try:

@@ -114,10 +114,8 @@ _BEGUN = ("CONNECT", "SSL_HANDSHAKE", "APIVERSION_QUERY", "AUTH_HANDSHAKE", "AUT
 """States of a connection that waits for what is at its other end."""
 
 
-class _MalformedError(Exception):
-    """A field is missing or of another type."""
-
-
+_MALFORMED = LookupError, TypeError
+"""A field is missing, or of another type."""
 _BEGIN = '{ "partition":'
 """Of a partition, as librdkafka writes it."""
 _UNREAD = re.compile(r'"(?:toppars|batchsize|batchcnt)": ?\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}')
@@ -139,7 +137,7 @@ def read(text: str, before: Statistics | None = None) -> Statistics | None:
         at = _integer(document, "ts") / 1e6
         messages = _integer(document, "msg_cnt")
         message_bytes = _integer(document, "msg_size")
-    except (ValueError, RecursionError, OverflowError, _MalformedError):
+    except (ValueError, RecursionError, OverflowError, *_MALFORMED):
         return None
     producer_id, producer_epoch = _identity(document.get("eos"))
     partitions = _partitions(document, list(told.values()))
@@ -195,12 +193,9 @@ def _let_others_run(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _integer(fields: Any, name: str) -> int:
-    try:
-        value = fields[name]
-    except (KeyError, TypeError, IndexError):
-        raise _MalformedError(name) from None
+    value = fields[name]
     if type(value) is not int:
-        raise _MalformedError(name)
+        raise TypeError(name)
     return value
 
 
@@ -217,7 +212,7 @@ def _entries(fields: Any, name: str) -> Mapping[str, Any]:
 def _identity(eos: Any) -> tuple[int | None, int | None]:
     try:
         producer_id, epoch = _integer(eos, "producer_id"), _integer(eos, "producer_epoch")
-    except _MalformedError:
+    except _MALFORMED:
         return None, None
     return (producer_id, epoch) if producer_id >= 0 and epoch >= 0 else (None, None)
 
@@ -229,7 +224,7 @@ def _brokers(document: Any) -> dict[int, BrokerStatistics]:
             node = _integer(entry, "nodeid")
             if node >= 0:
                 found[node] = _broker(entry)
-        except (_MalformedError, OverflowError):
+        except (OverflowError, *_MALFORMED):
             continue
     return found
 
@@ -246,7 +241,7 @@ def _begun(document: Any) -> dict[str, tuple[str, float]]:
 def _broker(entry: dict[str, Any]) -> BrokerStatistics:
     name, state = entry.get("name"), entry.get("state")
     if type(name) is not str or type(state) is not str:
-        raise _MalformedError("name, state")
+        raise TypeError("name, state")
     return BrokerStatistics(
         name,
         state,
@@ -285,7 +280,7 @@ def _partitions(document: Any, told: Sequence[PartitionStatistics | None]) -> di
 def _partition(entry: Any) -> PartitionStatistics | None:
     try:
         leader, in_flight, queued, sent, accepted, acknowledged = numbers = _COUNTED(entry)
-    except (KeyError, TypeError):
+    except _MALFORMED:
         return None
     if set(map(type, numbers)) != {int}:
         return None

@@ -255,7 +255,7 @@ def test_an_idle_producer_has_read_that_nothing_is_under_way(
 def test_statistics_in_use_are_read_though_nothing_is_under_way(updates: ClientUpdates, because: str) -> None:
     """An idle producer skips what takes a while to read; here each record has ended, and yet it is not idle."""
     if because == "a broker throttles":
-        updates.throttled(1, "broker", 60.0)
+        updates.throttled(1, "broker", 5.0)  # other tests have this cluster, too
     for count in range(10):
         accepted = count if because == "records were accepted" else 0
         totals = accepted, accepted, 0

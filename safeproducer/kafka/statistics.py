@@ -78,7 +78,6 @@ class PartitionStatistics(NamedTuple):
     bytes: int = 0
 
 
-Told = Sequence[PartitionStatistics | None]
 Texts = Mapping[str, PartitionStatistics | None]
 
 

@@ -69,11 +69,9 @@ class Located(NamedTuple):
         for (topic, number), count in self.reports.items():
             reports[topic, UNPLACED] += count if number >= 0 else 0
         for row in sorted(rows, key=lambda row: row.partition < 0):
-            owed = row.unresolved - reports[tp := (row.topic, row.partition)]
-            if row.partition < 0:
-                owed -= elsewhere[row.topic]
-            if row.held > row.unresolved:
-                elsewhere[row.topic] += row.held - row.unresolved
+            tp = row.topic, row.partition
+            owed = row.unresolved - reports[tp] - elsewhere[row.topic] * (row.partition < 0)
+            elsewhere[row.topic] += max(0, row.held - row.unresolved)
             if (count := max(owed, row.held, 0)) or tp in self.lost:
                 yield row, count
 

@@ -150,7 +150,6 @@ def _told(rows: list[PartitionSnapshot], codes: Mapping[str, str]) -> str:
 Waits = Mapping[TopicPartition, tuple[int, str, HoldReason]]
 """(topic, partition) -> (how many of its records are held back, why, the code of that)."""
 _NONE_WAIT = (0, None, None)
-_CALM = (None, None)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -231,9 +230,9 @@ class Inspection:
             if missing(tp[0]):
                 reason, node = HoldReason.UNKNOWN_TOPIC, None
             elif node is None:
-                reason, (node, until, *_) = HoldReason.THROTTLED, cluster.leader_state(tp, now) if throttles else _CALM
-                if until is None:
+                if not throttles or (state := cluster.leader_state(tp, now)).throttled_until is None:
                     return None, None
+                reason, node, until = HoldReason.THROTTLED, state.node, state.throttled_until
             if (found := told.get((node, until))) is None:
                 found = told[node, until] = cluster.addressed(Hold(until, reason, node).sentence(now)), reason
             return found

@@ -24,8 +24,7 @@ _IDLE_READS = 100_000
 _READS = 99
 """In use it rests so many times longer: to read costs 1 % of the time at most."""
 _READS_IN_NEED, _QUICK = 9, 0.005
-"""The same while records are held, have failed or are to be proven: a tenth of the time at most, beyond a reading of so
-many seconds."""
+"""While records are held, have failed or are to be proven: a tenth of the time, beyond a reading of so many seconds."""
 _LONGEST_REST = 5.0
 _REST_SHARE = 1 / 8
 """Of message.timeout.ms: the age of records in the direct lane is known to a rest."""
@@ -158,9 +157,8 @@ class ClientUpdates:
 
     def catch_up(self, waiting: int) -> None:
         """Read what was skipped, before the first of the records that wait now is handed over."""
-        if not waiting or (skipped := self._skipped) is None:
-            return
-        if clock.monotonic() >= self._last_read[0] + self._least_rest:
+        skipped = self._skipped if waiting else None
+        if skipped is not None and clock.monotonic() >= self._last_read[0] + self._least_rest:
             self._skipped, self._idle = None, 0
             self._arrive(*skipped)
             self.read_arrived()

@@ -128,8 +128,7 @@ class Account:
     __slots__ = ("_report", "_reporting", "accepted", "bound", "names")
 
     def __init__(self, reporting: Reporting) -> None:
-        self.accepted, self.bound, self.names = 0, NOT_BOUND, NO_NAMES
-        self._reporting = reporting
+        self._reporting, self.accepted, self.bound, self.names = reporting, 0, NOT_BOUND, NO_NAMES
         self._report: Report | None = None
 
     def _made(self) -> Report:
@@ -143,8 +142,9 @@ class Account:
         return bound
 
     def release(self) -> None:
-        """Forget the callback used last."""
-        self.bound = NOT_BOUND
+        """Forget the callback used last; a record without one finds its report callback."""
+        if self.bound is not NOT_BOUND:
+            self.bind(None)
 
 
 class PartitionCounters(Account):

@@ -71,7 +71,8 @@ class Located(NamedTuple):
         for row in sorted(rows, key=lambda row: row.partition < 0):
             tp = row.topic, row.partition
             owed = row.unresolved - reports[tp] - elsewhere[row.topic] * (row.partition < 0)
-            elsewhere[row.topic] += max(0, row.held - row.unresolved)
+            unplaced = max(0, row.held - row.unresolved)
+            elsewhere[row.topic] += unplaced
             if (count := max(owed, row.held, 0)) or tp in self.lost:
                 yield row, count
 

@@ -95,7 +95,7 @@ class Turns:
             self._serving.stand_by()
         now = clock.monotonic()
         dispatcher.expiry.look(now)
-        self._replication.look(now, dispatcher.record_buffer.silent)
+        again = min(again, self._replication.look(now, dispatcher.record_buffer.silent))
         self._act(now)
         self._serving.release_when_idle(now)
         if dispatcher.record_buffer.room_wanted and dispatcher.record_buffer.tell_of_room():

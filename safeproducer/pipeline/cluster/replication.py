@@ -49,6 +49,8 @@ FIRST, QUIET, UNUSUAL, SILENT = 0.4, 60.0, 5.0, 1.0
 """Seconds from the first record of a topic to the first look, so that a crash loop looks at nothing; between looks."""
 _REFUSED = 3600.0
 _LOOK_EVERY = 0.5
+_SLEEPS = 1.0
+"""Seconds for which an idle sender may sleep although a topic is due."""
 _MEASURED = 10.0
 """Seconds over which this producer's bytes are counted."""
 _LEFT_FOR = 600.0
@@ -125,10 +127,15 @@ class Replication:
             return {tp: told for tp, (told, *_) in known}
         return {tp: replace(told, since=now - since, age=now - at) for tp, (told, since, at) in known}
 
-    def look(self, now: float, silent: Callable[[float], Collection[TopicPartition]]) -> None:
-        """Have asked what is due, and judge the answers; `silent(now)`: whose leader owes an acknowledgement."""
-        if now < self._look_at or self._delivery.own.replication == "off":
-            return
+    def look(self, now: float, silent: Callable[[float], Collection[TopicPartition]]) -> float:
+        """Have asked what is due, and judge the answers; `silent(now)`: whose leader owes an acknowledgement.
+
+        When to look again, as answers are left or a topic is due soon; else NEVER.
+        """
+        if self._delivery.own.replication == "off":
+            return NEVER
+        if now < self._look_at:
+            return self._next(now)
         self._look_at, self._silent = now + _LOOK_EVERY, silent(now)
         self._measure(now)
         if len(topics := self._topics()) != len(self._by_topic):
@@ -142,6 +149,11 @@ class Replication:
         states = [(topic, at, self._by_topic.get(topic)) for topic, at in news.items()]
         if due := {topic: at for topic, at, state in states if state and (state.busy or at > state.judged)}:
             self._judge_all(due, now)
+        return self._next(now)
+
+    def _next(self, now: float) -> float:
+        soon = bool(self._schedule) and self._schedule[0][0] <= now + _SLEEPS
+        return self._look_at if self._cluster.partitions.looked_at or soon else NEVER
 
     def _meet(self, topics: set[str], now: float) -> None:
         for topic in topics - self._by_topic.keys():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from safeproducer.hooks import RECORD_EVENTS, Hooks
 from safeproducer.kafka.properties import whole
@@ -50,7 +50,6 @@ from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.turn import Turns
-from safeproducer.policy.client_reports import TopicMetadata
 from safeproducer.policy.permits import Kind
 from safeproducer.policy.renewals import Renewals
 from safeproducer.policy.types import DIRECT_LANE
@@ -66,6 +65,8 @@ from safeproducer.settings.config import Settings
 
 if TYPE_CHECKING:
     from safeproducer.kafka.admin import Admin
+
+_T = TypeVar("_T")
 
 _NOTHING: Elsewhere = (0, 0, {})
 _TRANSACTION_TIMEOUT_MS = 60_000
@@ -121,6 +122,17 @@ def _notifications(settings: Settings, info: ProducerInfo, hooks: Hooks, notices
     return Notifications(info, hooks, notices, settings.scrub, meanwhile)
 
 
+def _waking(sender: Sender, call: Callable[..., _T]) -> Callable[..., _T]:
+    """The same, after which the sender looks."""
+
+    def called(*args: Any) -> _T:
+        result = call(*args)
+        sender.wake(0.0)
+        return result
+
+    return called
+
+
 def _questions(
     settings: Settings,
     taken: Left | None,
@@ -134,10 +146,6 @@ def _questions(
     lanes_to_ask = sender.asks(lambda engine: engine.lanes_to_ask, no_lanes)
     topics, notifications = counters.topics.copy, events.notifications
 
-    def answered(seconds: float | None = None) -> None:
-        updates.answered_within(seconds)
-        sender.wake(0.0)
-
     def waits_for_id() -> Any:
         return lanes_to_ask().get(DIRECT_LANE) if holds.slow_start else None
 
@@ -150,12 +158,7 @@ def _questions(
         return Admin(settings.lane)
 
     missing, trouble = partitions.missing, notifications.trouble
-
-    def heard(topic: str, lane: int | None, asked_at: float, told: TopicMetadata) -> bool:
-        knows = updates.heard_leaders(topic, lane, asked_at, told)
-        sender.wake(0.0)
-        return knows
-
+    answered, heard = _waking(sender, updates.answered_within), _waking(sender, updates.heard_leaders)
     metadata = Metadata(lanes_to_ask, heard, answered, first_question, admin, trouble, missing)
     known = (taken and taken.id_expiration) or Known(clock.monotonic())
     asker = Asker(admin, answered, sender.works, notifications.trouble)

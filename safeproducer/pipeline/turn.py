@@ -166,7 +166,8 @@ class Turns:
         holds, dispatcher = self._updates.holds, self._dispatcher
         holds.round_trip.measure(now)
         self._look_for_splits()
-        waits = holds.gate.hold is not None or dispatcher.record_buffer.waited_for_id()
+        waiting = tuple(dispatcher.record_buffer.busy.values()) if holds.gate.opened_at else ()
+        waits = holds.gate.hold is not None or any(map(holds.waited_for_id, waiting))
         renews = holds.direct is not None and holds.direct.failure is not None
         if holds.far and not (waits or renews):
             dispatcher.lanes.prepare()

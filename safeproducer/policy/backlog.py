@@ -37,6 +37,14 @@ class _Backlog:
     history: deque[tuple[float, int, float]] = field(default_factory=deque)
     released: deque[tuple[float, float]] = field(default_factory=deque)
 
+    def note_requests(self, in_flight: int, sent: int, at: float, advances: bool) -> None:
+        """Whether the partition `advances`: a record of it was acknowledged, or none was there."""
+        if advances:
+            self.advanced_at, self.sent = at, sent
+        self.refused = sent - self.sent > in_flight
+        if advances or not in_flight or self.unanswered_since == NEVER:
+            self.unanswered_since = at if in_flight else NEVER
+
 
 def _due(topic: str, row: _Backlog, limit: float, stamped: Callable[[str, float], float]) -> float:
     if not row.history:
@@ -95,22 +103,14 @@ class Backlogs:
             when, _, since = history.pop()
             if not history or history[-1][1] < given:
                 history.append((when, given, since))
-        idle = not history
-        waited = at
+        idle, waited = not history, at
         while backlog.released and backlog.released[0][0] <= at:
             waited = min(waited, backlog.released.popleft()[1])
         if given > acknowledged and (not history or history[-1][1] < given):
             # What is new was given between the last look and this one; the earlier time is the safe one for its age.
             when = max(backlog.at, self._idle_at) or at
             history.append((when, given, min(when, waited)))
-        (in_flight, sent), advances = under_way, acknowledged > backlog.acknowledged or idle
-        if advances:
-            backlog.advanced_at, backlog.sent = at, sent
-        backlog.refused = sent - backlog.sent > in_flight
-        if not in_flight:
-            backlog.unanswered_since = NEVER
-        elif advances or backlog.unanswered_since == NEVER:
-            backlog.unanswered_since = at
+        backlog.note_requests(*under_way, at, acknowledged > backlog.acknowledged or idle)
         while history and history[0][1] <= acknowledged:
             history.popleft()
         backlog.given, backlog.acknowledged, backlog.at = given, acknowledged, at

@@ -83,13 +83,11 @@ class PartitionBuffer:
     """
 
     __slots__ = (
-        *("topic", "partition", "tp", "records", "bound", "keys", "bytes", "unresolved", "ack", "held"),
+        *("tp", "records", "bound", "keys", "bytes", "unresolved", "ack", "held"),
         *("direct_until", "why", "waits", "unknown_outcome", "lane", "look_at", "step"),
     )
 
     def __init__(self, topic: str, partition: int, keys: Affinity | None = None, times: Times | None = None) -> None:
-        self.topic = topic
-        self.partition = partition
         self.tp = (topic, partition)
         self.records: deque[HeldRecord] = deque()
         self.bound: dict[int, deque[HeldRecord]] = {}
@@ -106,11 +104,21 @@ class PartitionBuffer:
         self.unknown_outcome = False
         self.lane: int | None = None
 
-    def hold(self, hold: Hold | None, now: float) -> None:
+    @property
+    def topic(self) -> str:
+        return self.tp[0]
+
+    @property
+    def partition(self) -> int:
+        return self.tp[1]
+
+    def hold(self, hold: Hold | None, now: float, step: int | None = None) -> None:
         """Hold records back for `hold` from now on, or let them go directly again if that is None."""
         if hold is not None and self.held is None:
             self.direct_until = now
         self.held = hold
+        if step is not None:
+            self.step = step
 
     def looks(self) -> None:
         """The sender looks: what rings from now on is not part of that."""

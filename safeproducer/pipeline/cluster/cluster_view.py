@@ -287,8 +287,7 @@ class ClusterView:
 
     def connected(self) -> dict[int, float]:
         """Broker -> when statistics of any lane showed it connected, if the last ones did."""
-        brokers = self._brokers.copy().items()
-        return {node: info.connected_at for node, info in brokers if info.connected_at is not None}
+        return {node: it.connected_at for node, it in self._brokers.copy().items() if it.connected_at is not None}
 
     def cut_clauses(self, now: float) -> dict[int, str]:
         """Brokers whose connections are lost again and again, each as a clause."""
@@ -332,15 +331,9 @@ class ClusterView:
                 listed = not isinstance(of_use, str) and any(of_use.get(side("replicas")) for side in Side)
                 (self.listed.add if listed else self.listed.discard)(key)
 
-    @property
-    def brokers(self) -> int:
-        """How many are known."""
-        return len(self._brokers)
-
     def expirations(self) -> dict[int, Told]:
         """Brokers by node, with all that they have told."""
-        brokers = self._brokers.copy().items()
-        return {node: info.expiration for node, info in brokers if info.expiration is not None}
+        return {node: it.expiration for node, it in self._brokers.copy().items() if it.expiration is not None}
 
     def window(self, tp: TopicPartition, max_age: float, now: float) -> tuple[Window, int | None, int]:
         """How many batches of a partition may be unresolved; who leads it; the step at which that answer was due."""

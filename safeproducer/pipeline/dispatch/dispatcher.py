@@ -49,9 +49,9 @@ class Dispatcher(FactGatherer):
     def empty(self) -> bool:
         """Whether nothing waits here, nothing is in a batch lane, and nothing that comes must take one."""
         records = self.record_buffer
-        if records.pinned or self.quota_retry.rejections.count or self.busy or records.any_waiting:
+        if records.pinned or self.quota_retry.rejections.count or self.busy:
             return False
-        return not records.waiting
+        return not (any(buffer.waiting for buffer in tuple(records.busy.values())) or records.waiting)
 
     @property
     def busy(self) -> bool:

@@ -58,7 +58,7 @@ class Holds:
         Then batches wait for connections, which take five requests at a time. Another lane would only be another queue,
         whose topics are asked for one by one.
         """
-        return len(self.buffers) > _MANY * max(1, self.cluster.brokers) and not self.cluster.spreads
+        return len(self.buffers) > _MANY * max(1, len(self.partitions.nodes())) and not self.cluster.spreads
 
     @property
     def far(self) -> bool:

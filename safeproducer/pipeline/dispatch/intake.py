@@ -103,7 +103,7 @@ class Intake:
         self, buffer: PartitionBuffer, value: Any, key: Any, report: Any, timestamp: int, headers: Any, size: int
     ) -> bool:
         """Whether a record has gone directly. Raises what the native produce() raises."""
-        lane, now = self._holds.direct, clock.monotonic()
+        lane, now, (topic, partition) = self._holds.direct, clock.monotonic(), buffer.tp
         if lane is None or not (goes := lane.takes(buffer.tp, size) if lane.probation.open else FREE):
             return False
         if self._record_buffer.busy or self._report_queue.reports or self._report_queue.deferred or self._lanes:
@@ -111,12 +111,10 @@ class Intake:
         if goes == ON_PROBATION:
             stamp = timestamp or int(clock.time() * 1000)
             record = (value, key, id(report), stamp, headers, size + OVERHEAD, now)
-            self._rejections.remember(buffer.topic, report, record)
+            self._rejections.remember(topic, report, record)
         self._record_buffer.went_directly(now)
         try:
-            self._record_buffer.direct_native.produce(
-                buffer.topic, value, key, buffer.partition, report, None, timestamp, headers
-            )
+            self._record_buffer.direct_native.produce(topic, value, key, partition, report, None, timestamp, headers)
         except BaseException:
             lane.probation.give_back(buffer.tp, size)
             raise

@@ -58,7 +58,7 @@ class RecordBuffer:
     """The same, of records that the intake or the sender gave to the direct lane."""
     _room: list[float] = field(default_factory=lambda: [0, 0.0])
     """How much more is accepted, in records and bytes, before the shares of the buffer are looked at again."""
-    _room_wanted: deque[tuple[Callable[[], object], int, int]] = field(default_factory=deque)
+    room_wanted: deque[tuple[Callable[[], object], int, int]] = field(default_factory=deque)
     """Who waits for room, and how many records and bytes there were then."""
 
     # --- partition buffers -------------------------------------------------------------------------------------------
@@ -80,8 +80,8 @@ class RecordBuffer:
         keys = Affinity() if self._delivery.own.ordering == "key" and tp[1] != UNPLACED else None
         made = PartitionBuffer(*tp, keys, self._holds.times)
         made.went_directly(min(self._maybe_direct_at, now))
-        made.step, hold = self._holds.step, self._holds.direct_hold(made, now)
-        made.hold(hold, made.direct_until)
+        step = self._holds.step
+        made.hold(self._holds.direct_hold(made, now), made.direct_until, step)
         if (opened := self.buffers.setdefault(tp, made)) is made:
             self._by_topic.setdefault(tp[0], []).append(made)
         return opened
@@ -131,15 +131,12 @@ class RecordBuffer:
 
         What has batches in flight is held until they end: a record that goes directly would pass them.
         """
+        if self._holds.direct is None:
+            return buffer.held
         step, now = self._holds.step, clock.monotonic()  # before the look: what changes meanwhile is looked at again
         hold = self._holds.direct_hold(buffer, now)
-        buffer.hold(hold or (buffer.held or TURN if buffer.unresolved else None), now)
-        buffer.step = step
+        buffer.hold(hold or (buffer.held or TURN if buffer.unresolved else None), now, step)
         return buffer.held
-
-    def waited_for_id(self) -> bool:
-        """Whether records wait that were there before the producer's permit."""
-        return self._holds.gate.opened_at > 0.0 and any(map(self._holds.waited_for_id, tuple(self.busy.values())))
 
     def settle(self, buffer: PartitionBuffer, now: float) -> None:
         """Nothing waits and nothing is under way: go directly again if there is no reason to hold any more."""
@@ -238,11 +235,6 @@ class RecordBuffer:
         }
 
     @property
-    def any_waiting(self) -> bool:
-        """Whether records wait here, as far as the sender knows."""
-        return any(buffer.waiting for buffer in tuple(self.busy.values()))
-
-    @property
     def waiting_in_busy(self) -> int:
         """Records that wait here, as far as the sender knows."""
         return sum([buffer.waiting for buffer in tuple(self.busy.values())])
@@ -337,7 +329,7 @@ class RecordBuffer:
         At once if most of the buffer is free, and else on the sender's thread: it must not block, and must not refer to
         the producer. It is not called any more once the producer is closed. An exception of it is logged. Any thread.
         """
-        self._room_wanted.append((wake, self.records, self.bytes()))
+        self.room_wanted.append((wake, self.records, self.bytes()))
         self.tell_of_room()
 
     def tell_of_room(self) -> bool:
@@ -345,24 +337,19 @@ class RecordBuffer:
         records, size, most = self.records, self.bytes(), self._delivery.buffer
         free = most.records is None or records < most.records * ALWAYS_FREE
         free = free and (most.bytes is None or size < most.bytes * ALWAYS_FREE)
-        for waits in tuple(self._room_wanted):
+        for waits in tuple(self.room_wanted):
             wake, records_then, size_then = waits
             if not (free or records < records_then or size < size_then):
                 continue
             try:
-                self._room_wanted.remove(waits)
+                self.room_wanted.remove(waits)
             except ValueError:  # another thread was quicker
                 continue
             try:
                 wake()
             except Exception:
                 logger.exception("a function that room is to wake raised")
-        return bool(self._room_wanted)
-
-    @property
-    def room_wanted(self) -> bool:
-        """Whether somebody waits for room."""
-        return bool(self._room_wanted)
+        return bool(self.room_wanted)
 
     def _group(self, buffer: PartitionBuffer, records: int, held_bytes: int) -> tuple[int, int, bool]:
         """So many (records, bytes) and what waits for the same broker; whether anybody else is in need."""

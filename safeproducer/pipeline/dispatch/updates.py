@@ -108,7 +108,7 @@ class ClientUpdates:
         """Topics to look at again, once."""
         return [self.heard.popleft() for _ in range(len(self.heard))]
 
-    def answered_within(self, seconds: float | None) -> None:
+    def answered_within(self, seconds: float | None = None) -> None:
         """The first question was answered, or another one, or no broker answers."""
         if seconds is not None:
             self.holds.round_trip.guess(seconds)

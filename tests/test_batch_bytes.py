@@ -34,9 +34,9 @@ def merges() -> bool:
     trigger_flush, hand_over = LaneClient.trigger_flush, BatchLane.hand_over
     handed_over: list[tuple[float, int]] = []
 
-    def missed(self: LaneClient) -> None:
+    def missed(self: LaneClient, many: bool = False) -> None:
         if len(handed_over) != 1 or time.monotonic() > handed_over[0][0] + FOLLOWED_WITHIN:
-            trigger_flush(self)
+            trigger_flush(self, many)
 
     def counted(self: BatchLane, buffer: Any, records: list[Any], *rest: Any) -> Any:
         batch = hand_over(self, buffer, records, *rest)

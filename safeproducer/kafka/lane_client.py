@@ -22,6 +22,7 @@ _MEASURE_FOR = 0.15
 """Seconds; so many are made at least. The shortest counts: a busy machine makes any of them late."""
 NEAR = 0.01
 PURGE_EVERY = 0.1
+FLUSH_OF_MANY = 0.02
 _HEARD_WITHIN = 0.5
 FLUSH = 0.001
 """Seconds of flush() that send what is queued. flush(0) does not: its flag is gone before the broker's thread looks."""
@@ -48,9 +49,12 @@ class LaneClient:
         self._unheard_until = 0.0
         self.epochs = Epochs()
 
-    def trigger_flush(self) -> None:
-        """Send what is queued. The flush only queues reports, so no callback of the user runs here."""
-        self._keeping_error(self.native.flush, FLUSH)
+    def trigger_flush(self, many: bool = False) -> None:
+        """Send what is queued. The flush only queues reports, so no callback of the user runs here.
+
+        Of `many` batches a connection takes five at once, and the next ones only while the flush lasts.
+        """
+        self._keeping_error(self.native.flush, FLUSH_OF_MANY if many else FLUSH)
 
     def wait(self, timeout: float) -> None:
         """Queue the reports that arrive; wait up to `timeout` seconds for the first."""

@@ -20,6 +20,8 @@ _REST_SERVED = 0.02
 _EARLY_AGAIN = (0.005, 0.02)
 _EARLY = 0.002
 """A flush trigger that is due so soon goes with others."""
+_MANY = 16
+"""Partial batches, from which several answers of a broker are awaited in one flush trigger."""
 _SELDOM = 0.1
 """What is not answered for long is flushed now and then: librdkafka may have it in its queue again, for another try."""
 
@@ -76,7 +78,7 @@ class FlushTimer:
             due = min(due, self._due[batch][1])
         for lane in self._lanes if needed else ():
             if lane.number in needed:
-                lane.client.trigger_flush()
+                lane.client.trigger_flush(many=len(self._due) >= _MANY)
         return due
 
     def let_follow(self, batch: InFlightBatch, now: float) -> None:

@@ -31,7 +31,7 @@ def test_records_that_met_the_deletion_are_unknown(
 ) -> None:
     """The new topic does not know the producer and takes its second batch: from that, librdkafka concludes that it has
     the first one, too. So does confluent_kafka."""
-    monkeypatch.setattr(DirectLane, "rest", lambda lane: None)  # in slow start the first one would be alone
+    monkeypatch.setattr(DirectLane, "rest", lambda lane: None)  # on probation the first one would be alone
     for _ in range(ATTEMPTS):
         told, log = meet_the_deletion(kafka_tapped, tap, kind)
         if log == [[b"two"]]:

@@ -191,7 +191,7 @@ def test_throttle_times_are_shared_by_the_producers_of_a_process(
 
 
 def test_a_leader_that_is_silent_from_the_start_keeps_no_other_back(cluster: FakeCluster) -> None:
-    """The first batch is all for it, so no acknowledgement ends the slow start."""
+    """The first batch is all for it, so no acknowledgement ends the probation."""
     cluster.pause(1)
     producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     try:

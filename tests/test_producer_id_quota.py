@@ -182,7 +182,7 @@ def test_a_later_record_with_headers_is_certainly_not_written() -> None:
         cluster.create_topic("t", 1)
         cluster.create_topic("used", 1)
         with (
-            mock.patch.object(DirectLane, "rest"),  # in slow start it would be remembered
+            mock.patch.object(DirectLane, "rest"),  # on probation it would be remembered
             SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0}) as producer,
         ):
             producer.produce("t", b"first")

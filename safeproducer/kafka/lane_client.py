@@ -52,7 +52,7 @@ class LaneClient:
     def trigger_flush(self, many: bool = False) -> None:
         """Send what is queued. The flush only queues reports, so no callback of the user runs here.
 
-        Of `many` batches a connection takes five at once, and the next ones only while the flush lasts.
+        A connection takes five of `many` batches at once, and the next ones only while the flush lasts.
         """
         self._keeping_error(self.native.flush, FLUSH_OF_MANY if many else FLUSH)
 

@@ -343,12 +343,12 @@ def placing(engine: Engine, topic: str) -> Placing | None:
     if engine.route.gate is not None:
         with suppress(SafeProducerError):  # a produce() is refused with it; what a signal handler raises goes on
             engine.route.enter()
-    direct = engine.holds.direct
+    direct, intake = engine.holds.direct, engine.dispatcher.intake
     if engine.holds.cluster.outdated.differ(topic, clock.monotonic()):
         return None
     if (
         not count
-        or engine.route.send != engine.dispatcher.intake.send
+        or engine.route.send != intake.send
         or (direct is not None and direct.probation.open)
     ):
         return None

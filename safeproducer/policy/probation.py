@@ -19,7 +19,7 @@ LONGEST_PACE = 10.0
 LONGEST_ALONE = 10.0
 """Seconds for which the first batch of a partition is waited for."""
 _LATE_THREADS = 0.05
-"""A thread that was let go has given its record away by then, also on a busy machine."""
+"""A thread that may send has given its record away by then, also on a busy machine."""
 WAITS: Final = 0
 ON_PROBATION: Final = 1
 FREE: Final = 2

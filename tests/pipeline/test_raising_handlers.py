@@ -211,7 +211,7 @@ def test_a_handler_may_raise_anywhere(cluster: FakeCluster, mode: str, call: str
 @pytest.mark.parametrize("call", ["produce", "produce_batch"])
 def test_an_interrupted_record_is_not_kept_before_the_first_acknowledgement(call: str) -> None:
     """Until then each record is remembered, for a quota may refuse it."""
-    producer = SafeProducer({**NOWHERE, "linger.ms": 60_000})  # all of slow start is one batch
+    producer = SafeProducer({**NOWHERE, "linger.ms": 60_000})  # all that is on probation is one batch
     arguments: Any = (b"v", b"k", 0) if call == "produce" else ([{"value": b"v", "key": b"k", "headers": {}}], 0)
     inside = codes()
     step, raised = 0, True

@@ -44,7 +44,7 @@ class Holds:
         self.lane_ready = True
 
     def changed(self) -> None:
-        """What was asked before does not count any more. The sender's thread calls."""
+        """Answers from before do not count any more. The sender's thread calls."""
         self.step += 1
 
     def renew(self, direct: DirectLane) -> None:
@@ -156,7 +156,7 @@ class Holds:
         return min([batch.at + patience for batch in buffer.unresolved[:1]], default=NEVER)
 
     def is_silent(self, buffer: PartitionBuffer, now: float) -> bool:
-        """Whether it does. What waits in librdkafka behind requests of other partitions is in none yet."""
+        """Whether it does. A batch that waits in librdkafka behind others is in no request yet."""
         return self.silent_from(buffer) < now and not self._queues(buffer)
 
     def _queues(self, buffer: PartitionBuffer) -> bool:

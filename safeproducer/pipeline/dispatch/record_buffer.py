@@ -115,7 +115,7 @@ class RecordBuffer:
     def recheck(self, now: float, topics: Iterable[str] | None = None) -> None:
         """Something changed for the partitions of these topics, or for any if None are named: look at those that wait.
 
-        Of the others each is asked when its next record comes: they may be thousands.
+        Each of the others is asked when its next record comes: they may be thousands.
         """
         self.forget_room()
         self._holds.changed()
@@ -129,7 +129,7 @@ class RecordBuffer:
     def look(self, buffer: PartitionBuffer) -> Hold | None:
         """Why this partition is held, asked again as something changed since. Any thread, as none of its records waits.
 
-        What has batches in flight is held until they end: a record that goes directly would pass them.
+        A partition with batches in flight is held until they end: a record that goes directly would pass them.
         """
         if self._holds.direct is None:
             return buffer.held

@@ -346,11 +346,7 @@ def placing(engine: Engine, topic: str) -> Placing | None:
     direct, intake = engine.holds.direct, engine.dispatcher.intake
     if engine.holds.cluster.outdated.differ(topic, clock.monotonic()):
         return None
-    if (
-        not count
-        or engine.route.send != intake.send
-        or (direct is not None and direct.probation.open)
-    ):
+    if not count or engine.route.send != intake.send or (direct is not None and direct.probation.open):
         return None
     return Placing(topic, count, partitions.partitioner, partial(partitions.choose, topic, now=clock.monotonic()))
 

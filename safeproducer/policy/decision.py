@@ -154,7 +154,7 @@ class Rule(NamedTuple):
     """A reason, the paths that it closes, the fact without which it is not asked, and until when it closes them.
 
     `until` may be unknown: None. `again` says when to look again; it is None where something rings at the end: an
-    answer, another record, or the clock.
+    answer, another record, statistics, or the clock.
     """
 
     reason: Why
@@ -184,8 +184,8 @@ RULES: tuple[Rule, ...] = (
     Rule(Why.OUTDATED_METADATA, EVERY, "miscounted"),
     Rule(Why.UNKNOWN_TOPIC, EVERY, "unknown"),
     Rule(Why.THROTTLED, EVERY, "throttled_until", until=lambda f: f.throttled_until, again=_when_it_ends),
-    Rule(Why.LEADER_SILENT, DIRECT | CHANGE, "direct.silent"),
-    Rule(Why.BACKLOG, DIRECT | CHANGE, "direct.old"),
+    Rule(Why.LEADER_SILENT, DIRECT | CHANGE, "direct.silent", again=None),
+    Rule(Why.BACKLOG, DIRECT | CHANGE, "direct.old", again=None),
     Rule(Why.RENEWING, DIRECT | CHANGE, "direct.failed", until=lambda f: f.direct.renews_at),
     Rule(Why.LANE_CHANGE, CHANGE, "direct"),  # always there
     Rule(Why.PROBING, DIRECT, "probing"),

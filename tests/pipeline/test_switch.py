@@ -191,3 +191,18 @@ def test_records_stay_in_order_when_one_comes_while_the_sender_switches(block: b
     for step in range(steps):
         with about_to_open() as rig:
             switch(rig, step, partial(late, rig))
+
+
+def test_a_record_that_waits_behind_direct_ones_knows_of_them() -> None:
+    """Else its partition would change to a batch lane before what went directly has left, and pass it there."""
+    with rigged({"message.timeout.ms": 30_000, "linger.ms": 5}, dict.fromkeys((1, 2, 3), 0.1)) as rig:
+        assert rig.produce("a", 0)
+        rig.poll(0.02)
+        went = rig.time.now
+        assert rig.produce("a", 0)
+        buffer = rig.dispatcher.record_buffer.buffers["a", 0]
+        assert buffer.records, "it waits for the first one's answer"
+        assert buffer.direct_until >= went
+        rig.flush(10)
+        rig.check_order()
+        rig.close()

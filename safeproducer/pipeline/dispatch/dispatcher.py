@@ -16,7 +16,7 @@ from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.record import ACCEPTED_AT, HEADERS, KEY, OVERHEAD, REPORT, SIZE, TIMESTAMP, VALUE
 from safeproducer.pipeline.reports.report_queue import Reports
 from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
-from safeproducer.policy.decision import BATCH, LOOK_AGAIN, Hold, decide
+from safeproducer.policy.decision import BATCH, LOOK_AGAIN, TURN, Hold, decide
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import LATE, LATE_TIMES
 from safeproducer.policy.types import NEVER
@@ -193,6 +193,7 @@ class Dispatcher(FactGatherer):
         return NEVER
 
     def _give_batch(self, buffer: PartitionBuffer, lane: BatchLane, node: int | None, now: float) -> None:
+        buffer.hold(buffer.held or TURN, now)  # or what comes next would pass it on the direct path
         taken = self.record_buffer.take(buffer, lane.number)
         if not taken:  # the keys of all that waited are bound to other lanes
             return

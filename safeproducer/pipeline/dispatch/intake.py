@@ -95,6 +95,8 @@ class Intake:
         held = buffer.records or (buffer.held if buffer.step == self._holds.step else self._record_buffer.look(buffer))
         direct = not (held or self.suspended or self._placement.follows_others(*tp))
         if not (direct and self._takes_directly(buffer, value, key, report, timestamp, headers, size)):
+            if not held:  # what went before it may still be in the direct lane
+                buffer.went_directly(clock.monotonic())
             self._record_buffer.refuse_excess(buffer, size, 1, size + lengths)
             record = (value, key, id(report), timestamp or int(clock.time() * 1000), headers, size + overhead, now)
             self._append(buffer, record, report)
@@ -250,6 +252,8 @@ class Intake:
         tp = (topic, partition)
         buffer = self._buffers.get(tp) or self._open(tp, partition, is_checked=False)
         held = buffer.records or (buffer.held if buffer.step == self._holds.step else self._record_buffer.look(buffer))
+        if not held:
+            buffer.went_directly(clock.monotonic())
         waits = held or self.suspended or self._holds.direct is None
         waits = waits and topic not in self._lanes.refused_topics and not self._placement.has_unplaced(topic)
         return buffer if waits else None

@@ -134,8 +134,9 @@ class RecordBuffer:
         if self._holds.direct is None:
             return buffer.held
         step, now = self._holds.step, clock.monotonic()  # before the look: what changes meanwhile is looked at again
-        hold = self._holds.direct_hold(buffer, now)
-        buffer.hold(hold or (buffer.held or TURN if buffer.unresolved else None), now, step)
+        buffer.hold(hold := self._holds.direct_hold(buffer, now), now, step)
+        if hold is None and (buffer.records or self._taken or buffer.unresolved):  # in the order in which records go
+            buffer.hold(TURN, now)
         return buffer.held
 
     def settle(self, buffer: PartitionBuffer, now: float) -> None:

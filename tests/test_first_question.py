@@ -228,8 +228,10 @@ def test_a_native_producer_that_comes_meanwhile_is_asked_for_as_well() -> None:
     first.look("t", 0.0)
     first.look("t", 1.0)
 
+    topics: list[str | None] = []
+
     def comes(_: float | None) -> None:
-        assert first.topic is None
+        topics.append(first.topic)
 
     def list_topics(*_: object) -> None:
         del clients[:-1]
@@ -240,8 +242,10 @@ def test_a_native_producer_that_comes_meanwhile_is_asked_for_as_well() -> None:
     clients[0].list_topics = list_topics  # type: ignore[method-assign, assignment]
     first.ask(comes)
     assert first.topic == "t"
+    assert topics == ["t"], "a broker is reached, and no distance is known"
     first.ask(comes)
     assert first.topic is None
+    assert topics == ["t", "t", None]
 
 
 @pytest.mark.parametrize(

@@ -197,8 +197,8 @@ def test_a_record_that_waits_behind_direct_ones_knows_of_them() -> None:
     """Else its partition would change to a batch lane before what went directly has left, and pass it there."""
     with rigged({"message.timeout.ms": 30_000, "linger.ms": 5}, dict.fromkeys((1, 2, 3), 0.1)) as rig:
         assert rig.produce("a", 0)
-        rig.poll(0.02)
-        went = rig.time.now
+        rig.report_queue(0.05)
+        went = rig.time.now - 0.05
         assert rig.produce("a", 0)
         buffer = rig.dispatcher.record_buffer.buffers["a", 0]
         assert buffer.records, "it waits for the first one's answer"

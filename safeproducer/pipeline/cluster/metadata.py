@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from safeproducer.kafka.lane_client import NEAR, cause_of, is_asked, measured
@@ -90,8 +91,9 @@ class FirstQuestion:
         """Whether no broker has answered, so that there is no producer ID."""
         return not self._reached and (self._wanted or self.topic is not None)
 
-    def _reach(self) -> None:
+    def _reach(self, heard: Callable[[None], None]) -> None:
         self._reached = True
+        heard(None)  # or batches on probation would gather for as long as the sender sleeps
 
     def end(self) -> None:
         """Ask no more."""
@@ -109,7 +111,7 @@ class FirstQuestion:
         self.asking = True
         try:
             if topic is not None and native is not None and clock.real() < self._give_up_at:
-                over = is_asked(native, topic, _SLICE, self._reach)
+                over = is_asked(native, topic, _SLICE, partial(self._reach, heard))
                 if over:
                     self._answered_at = clock.real()
                     distance = measured(native, topic, _SLICE, lambda: self.topic is not None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from safeproducer.hooks import RECORD_EVENTS, Hooks
@@ -18,7 +17,6 @@ from safeproducer.pipeline.cluster.id_expirations import IdExpirations, Known
 from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
 from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
-from safeproducer.pipeline.cluster.stats_callback import Elsewhere
 from safeproducer.pipeline.cluster.windows import REFRESH, Windows
 from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectLaneExpiry
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
@@ -67,8 +65,6 @@ if TYPE_CHECKING:
     from safeproducer.kafka.admin import Admin
 
 _T = TypeVar("_T")
-
-_NOTHING: Elsewhere = (0, 0, {})
 _TRANSACTION_TIMEOUT_MS = 60_000
 MOCK = "mock cluster"
 
@@ -84,9 +80,7 @@ def assemble(
     taken, gate = take(settings), gate_of(settings, info, notifications)
     updates = ClientUpdates(delivery, _holds(settings, counters, gate, taken), failures, counters)
     callbacks = EventCallbacks(settings, counters.errors, report_queue, notices)
-    events = ClientEvents(
-        settings, notifications, callbacks, updates, sender.asks(attrgetter("outside_direct_lane"), _NOTHING)
-    )
+    events = ClientEvents(settings, notifications, callbacks, updates)
     natives = NativeProducers(settings, events, taken.lanes if taken else ())
     native = natives.first()
     questions = _questions(settings, taken, sender, updates, events, counters)

@@ -14,7 +14,6 @@ from safeproducer.pipeline.cluster.client_events import ClientEvents
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.replication import Replication
-from safeproducer.pipeline.cluster.stats_callback import Elsewhere
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.holds import Holds
@@ -207,14 +206,6 @@ class Engine:
     def unresolved(self) -> int:
         """Records without a report."""
         return self.awake().calls.unresolved()
-
-    def outside_direct_lane(self) -> Elsewhere:
-        """What is not in the direct lane: records, bytes, and by partition those that are in no native producer."""
-        if not self.route.usable:
-            return 0, 0, {}
-        record_buffer, lanes = self.dispatcher.record_buffer, self.dispatcher.lanes
-        records = record_buffer.waiting + lanes.records + self.dispatcher.reports.count
-        return records, record_buffer.waiting_bytes + lanes.bytes, record_buffer.by_partition()
 
     def lanes_to_ask(self) -> dict[int, Any]:
         """By number, the lanes that may be asked for metadata."""

@@ -106,7 +106,7 @@ class Left:
         """Keep them for another producer; False when they are to be closed. The former owner is told nothing more."""
         nobody = NOBODY._replace(error=partial(_note_fatal, self._failed))  # not self: the relay would refer to it
         for lane in self.lanes:
-            lane.relay.leave(nobody)
+            lane.relay.belong_to(nobody)
         self.until, self.served, self.patience = clock.monotonic() + self.seconds, allocate_lock(), _PATIENCE
         return self.seconds > 0 and parking.park(self)
 

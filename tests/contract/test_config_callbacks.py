@@ -99,14 +99,16 @@ def test_stats_cb_gets_json_text(make: Any) -> None:
 
 
 def test_statistics_count_what_is_produced(make: Any, topic: str, is_held: bool) -> None:
-    """The statistics' msg_cnt is of all records that wait; a topic that is held back is not among the topics yet."""
+    """The statistics' msg_cnt is of all records that wait, but for those that are held back (test_differences.py)."""
+    if is_held:
+        pytest.skip("librdkafka has none of them")
     calls = Calls()
     producer = make({"bootstrap.servers": NOWHERE, "stats_cb": calls, "statistics.interval.ms": 20})
     for _ in range(7):
         producer.produce(topic, b"v")
     poll_until(producer, lambda: calls and json.loads(calls[-1][0])["msg_cnt"] == 7)
     assert json.loads(calls[-1][0])["msg_size"] >= 7
-    assert is_held or topic in json.loads(calls[-1][0])["topics"]
+    assert topic in json.loads(calls[-1][0])["topics"]
 
 
 def test_statistics_tell_of_everything_that_was_sent(make: Any, cluster: Any, topic: str) -> None:

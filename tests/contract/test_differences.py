@@ -61,7 +61,7 @@ def test_idempotence_is_on_by_default(default: Any, is_stock: bool, settings: di
 
 
 def test_rolling_windows_of_statistics(default: Any, topic: str, is_stock: bool) -> None:
-    """confluent_kafka: all records since the document before. SafeProducer: one lane's last reading of 500 ms at most.
+    """confluent_kafka: all records since the document before. SafeProducer: the last reading, of 500 ms at most.
 
     Both tell of some, and both count all.
     """
@@ -75,6 +75,35 @@ def test_rolling_windows_of_statistics(default: Any, topic: str, is_stock: bool)
     told = sum(broker["int_latency"]["cnt"] for one in found for broker in one["brokers"].values())
     # A record may be sent while the document is made.
     assert accepted - 2 <= told <= accepted + 2 if is_stock else 0 < told < accepted - 2
+
+
+def test_held_records_in_statistics(default: Any, is_stock: bool) -> None:
+    """confluent_kafka: all records wait in the client, which counts them. SafeProducer: those that it holds are with no
+    client."""
+    found: list[Any] = []
+    own = {} if is_stock else {"safeproducer.mode": "held"}
+    settings = {"stats_cb": lambda text: found.append(json.loads(text)), "statistics.interval.ms": 20, **own}
+    producer = default({"bootstrap.servers": NOWHERE, **settings})
+    for _ in range(7):
+        producer.produce("t", b"v")
+    poll_until(producer, lambda: len(found) >= 5)
+    assert found[-1]["msg_cnt"] == (7 if is_stock else 0)
+    producer.purge()
+    producer.flush(5)
+
+
+def test_each_lane_tells_statistics(default: Any, topic: str, is_stock: bool) -> None:
+    """confluent_kafka: one client. SafeProducer: each of its lanes is one."""
+    names: list[str] = []
+    own = {"safeproducer.mode": "held", "safeproducer.ordering": "none", "safeproducer.lanes": 2}
+    settings = {"stats_cb": lambda text: names.append(json.loads(text)["name"]), "statistics.interval.ms": 20}
+    producer = default(settings if is_stock else settings | own)
+    for _ in range(50):
+        producer.produce(topic, b"v")
+    assert producer.flush(10) == 0
+    names.clear()
+    poll_until(producer, lambda: len(names) >= 20)
+    assert len(set(names)) == (1 if is_stock else 2)
 
 
 @pytest.mark.parametrize("call", ["poll(0)", "flush(1)"])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from safeproducer.kafka.advice import joined, told_apart
 from safeproducer.kafka.callback_errors import CallbackErrors
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
 from safeproducer.kafka.statistics import repaired
-from safeproducer.pipeline.cluster.stats_callback import Elsewhere, Speaker, ToldStatistics
 from safeproducer.pipeline.notifications import Notifications
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.client_reports import ClientError, broker_in
@@ -78,12 +77,7 @@ class ClientEvents:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        notifications: Notifications,
-        callbacks: EventCallbacks,
-        updates: Updates,
-        elsewhere: Callable[[], Elsewhere],
+        self, settings: Settings, notifications: Notifications, callbacks: EventCallbacks, updates: Updates
     ) -> None:
         self.errors: dict[tuple[int | None, bool], ClientError] = {}
         """The last one of each broker, for explain()."""
@@ -96,10 +90,8 @@ class ClientEvents:
         self.callbacks = callbacks
         self._client_id = settings.client_id
         self._updates = updates
-        self._statistics = ToldStatistics(settings.delivery, elsewhere) if settings.delivery.statistics_ms > 0 else None
+        self._ticks_per_statistics = settings.delivery.ticks_per_statistics
         self._most_threads = _FEW_THREADS
-        self._only_batch_lanes = settings.delivery.only_batch_lanes
-        """The native producer that tells of the cluster is served by the sender."""
         self.unseen: dict[int, int] = {}
         """Statistics events that the application did not ask for and did not see, by the thread that served them: what
         another thread serves, the sender above all, is not in the count of this one's poll()."""
@@ -128,14 +120,11 @@ class ClientEvents:
         self.callbacks.call(self.callbacks.throttle, event)
 
     @interrupts.called_natively
-    def on_statistics(self, speaker: Speaker, text: str) -> None:
+    def on_statistics(self, ticks: Iterator[int], text: str) -> None:
         """Every tick of the native producer that tells of the cluster."""
         text = repaired(text, self._client_id)
         self._updates.statistics(text)
-        told = None if self._statistics is None else self._statistics.tick(speaker, text)
-        if told is not None:
-            self.callbacks.call(self.callbacks.statistics, told)
-        if told is None or self._only_batch_lanes:
+        if not self._tell(ticks, text):
             thread = get_ident()
             if thread not in self.unseen and len(self.unseen) >= self._most_threads:
                 self._forget_ended_threads()
@@ -149,14 +138,23 @@ class ClientEvents:
         self._most_threads = 2 * len(self.unseen) + _FEW_THREADS
 
     @interrupts.called_natively
-    def on_batch_lane_statistics(self, speaker: Speaker, text: str) -> None:
-        self._updates.batch_statistics(repaired(text, self._client_id))
-        self.on_further_statistics(speaker, text)
+    def on_batch_lane_statistics(self, ticks: Iterator[int], text: str) -> None:
+        text = repaired(text, self._client_id)
+        self._updates.batch_statistics(text)
+        self._tell(ticks, text)
+
+    def _tell(self, ticks: Iterator[int], text: str) -> bool:
+        """Whether the application is told at this one of the lane's ticks, which are as often as its interval or more
+        so."""
+        due = self._ticks_per_statistics > 0 and next(ticks) % self._ticks_per_statistics == 0
+        if due:
+            self.callbacks.call(self.callbacks.statistics, text)
+        return due
 
     @interrupts.called_natively
-    def on_further_statistics(self, speaker: Speaker, text: str) -> None:
-        if self._statistics is not None:
-            self._statistics.hear(speaker, repaired(text, self._client_id))
+    def on_further_statistics(self, text: str) -> None:
+        """They come at the application's interval."""
+        self.callbacks.call(self.callbacks.statistics, repaired(text, self._client_id))
 
     @interrupts.called_natively
     def on_batch_lane_error(self, error: KafkaError) -> None:

@@ -227,14 +227,6 @@ class RecordBuffer:
             if (count := buffer.waiting) and (hold := self.waits_for(buffer, now))
         }
 
-    def by_partition(self) -> dict[TopicPartition, tuple[int, int]]:
-        """(topic, partition) -> (records that wait here, bytes of their keys and values)."""
-        return {
-            buffer.tp: (waiting, max(0, buffer.bytes - waiting * OVERHEAD))
-            for buffer in tuple(self.busy.values())
-            if (waiting := buffer.waiting)
-        }
-
     @property
     def waiting_in_busy(self) -> int:
         """Records that wait here, as far as the sender knows."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from typing import Any, NamedTuple
 
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer, ThrottleEvent
 from safeproducer.pipeline.cluster.client_events import ClientEvents
-from safeproducer.pipeline.cluster.stats_callback import Speaker
 from safeproducer.pipeline.lanes.batch_lane import LaneLog
 from safeproducer.runtime import interrupts
 from safeproducer.settings.config import Settings, explain_refusal
@@ -42,24 +42,14 @@ class Relay:
     It stands where a logging.Logger would, too: librdkafka asks for `log()` only.
     """
 
-    __slots__ = ("_keeps", "_owner", "heard")
+    __slots__ = ("_owner",)
 
-    def __init__(self, owner: Owner = NOBODY, keeps: bool = False) -> None:
+    def __init__(self, owner: Owner = NOBODY) -> None:
         self._owner = owner
-        self._keeps = keeps
-        self.heard: str | None = None
-        """The last statistics since nobody owned it, if they are to be kept: what a new owner is told begins there."""
 
     def belong_to(self, owner: Owner) -> None:
         """From now on nobody else is told. One step: there is no moment with two owners."""
         self._owner = owner
-
-    def leave(self, nobody: Owner) -> None:
-        """Its owner has left it, and none of its records is under way any more: all is counted in the statistics that
-        librdkafka makes from now on. It has told those from before, as they come in the order of reports."""
-        self.belong_to(nobody)
-        if self._keeps:
-            self.heard = ""
 
     def configured(self, config: dict[str, Any]) -> dict[str, Any]:
         """`config` with this as what librdkafka calls."""
@@ -76,8 +66,6 @@ class Relay:
 
     @interrupts.called_natively
     def statistics(self, text: str) -> None:
-        if self._keeps:
-            self.heard = text
         self._owner.statistics(text)
 
     @interrupts.called_natively
@@ -91,12 +79,13 @@ _FIRST, _BATCH_LANE, _FURTHER = range(3)
 lane beside a direct one. A further lane, whose statistics concern the application alone."""
 
 
-def owner(events: ClientEvents, application: Any, role: int, before: str | None = None) -> Owner:
-    """`application`: its logger. `before`: `Relay.heard` of the former owner."""
-    statistics = (events.on_statistics, events.on_batch_lane_statistics, events.on_further_statistics)[role]
+def owner(events: ClientEvents, application: Any, role: int) -> Owner:
+    """`application`: its logger."""
+    tells = events.on_statistics if role == _FIRST else events.on_batch_lane_statistics
+    statistics = events.on_further_statistics if role == _FURTHER else partial(tells, count(1))
     error = events.on_error if role == _FIRST else events.on_batch_lane_error
     log = partial(events.callbacks.log, application)
-    return Owner(error, events.on_throttle, partial(statistics, Speaker(before)), log)
+    return Owner(error, events.on_throttle, statistics, log)
 
 
 class NativeLane(NamedTuple):
@@ -187,13 +176,12 @@ class NativeProducers:
         return _FIRST if self.settings.delivery.only_batch_lanes else _BATCH_LANE
 
     def _adopted(self, lane: NativeLane, role: int) -> NativeProducer:
-        lane.relay.belong_to(owner(self._events, self.settings.lane.get("logger"), role, lane.relay.heard))
+        lane.relay.belong_to(owner(self._events, self.settings.lane.get("logger"), role))
         native: NativeProducer = lane.native
         return self._noted(native, lane.relay, role)
 
     def _made(self, config: dict[str, Any], log: LaneLog | None, role: int) -> NativeProducer:
-        keeps = self.relays is not None and self.settings.statistics_cb is not None
-        relay = Relay(owner(self._events, config.get("logger"), role), keeps)
+        relay = Relay(owner(self._events, config.get("logger"), role))
         config = relay.configured(config)
         if log is not None:
             log.application = config.get("logger")

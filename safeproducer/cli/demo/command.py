@@ -4,23 +4,22 @@ import argparse
 import contextlib
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 from safeproducer import SafeProducer
 from safeproducer.cli.common.connection import BrokerErrors, await_topic, open_producer
 from safeproducer.cli.common.screen import Progress, Screen
 from safeproducer.cli.common.settings import Setting, add_settings_arguments, read_settings, seconds
 from safeproducer.cli.common.stop import NOT_ALL_DELIVERED, Failure, StopRequest
-from safeproducer.cli.demo.display import Display
-from safeproducer.cli.demo.experiment import Experiment, identify, named_files, python_sources, read_corpus
-from safeproducer.cli.demo.proof import compare
-from safeproducer.cli.demo.result import Result, show
-from safeproducer.cli.demo.steps import BROKERS, PARTITIONS, RECORDS, Step, Steps, embedded_cluster
+from safeproducer.cli.demo.experiment import Experiment, Record, input_files, read_corpus
+from safeproducer.cli.demo.result import Result
+from safeproducer.cli.demo.steps import BROKERS, PARTITIONS, RECORDS, Steps, embedded_cluster
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaException
-from safeproducer.kafka.readback import ReadbackIncompleteError, ScratchTopic, read_topic
+from safeproducer.kafka.readback import ReadbackIncompleteError, read_topic, scratch_topic
 
 if TYPE_CHECKING:
     from safeproducer.testing import FakeCluster
@@ -36,8 +35,8 @@ Without brokers, FILE and --records it takes five steps, on a cluster inside thi
 moves, a broker throttles, acknowledgements get lost, and a leader behind a long link announces its window.
 Else it sends all records as fast as they are taken, without faults.
 
-Without FILE the input is the source code of Python's standard library. Each line is one record, keyed by its
-file, so the lines of a file must stay in order. On real brokers a topic of its own is created and deleted.
+Each line of the input is one record, keyed by its file, so the lines of a file must stay in order. On real brokers
+a topic of its own is created and deleted.
 
 not written: failed, and certainly not in the log.  unknown: failed, in the log once or not at all.
 lost: reported delivered, not in the log.  duplicated: further copies of a record.
@@ -47,8 +46,6 @@ exit status: 0 if every record was delivered, none is lost, duplicated or reorde
              happened; 1 if not; 2 if nothing was sent; 130 after Ctrl-C
 
 examples:
-  safeproducer demo
-  safeproducer demo --keep
   safeproducer demo --config enable.idempotence=false
   safeproducer demo --bootstrap-servers localhost:9092 --partitions 10 --records 200000
   safeproducer demo --config-file kafka.properties --json /var/log/syslog
@@ -87,22 +84,6 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     return parser
 
 
-class _Run(NamedTuple):
-    """The parts of one demonstration. ``cluster`` is None on real brokers."""
-
-    args: argparse.Namespace
-    screen: Screen
-    stop: StopRequest
-    settings: dict[str, Setting]
-    topic: str
-    partitions: int
-    cluster: "FakeCluster | None"
-
-    @property
-    def in_steps(self) -> bool:
-        return self.cluster is not None and not self.args.file and self.args.records is None
-
-
 def run(args: argparse.Namespace, screen: Screen) -> int:
     """Run the command and return its exit status."""
     screen.require_rich()
@@ -114,13 +95,14 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         if cluster is not None:
             settings["bootstrap.servers"] = cluster.bootstrap
         settings.setdefault("client.id", _CLIENT_ID)
-        topic, partitions = f"{_CLIENT_ID}-{secrets.token_hex(4)}", args.partitions or PARTITIONS
-        result = _demonstrate(_Run(args, screen, stop, settings, topic, partitions, cluster), stack)
-        status = result.exit_code
-        show(result, screen)
-        if args.keep and cluster is not None and not stop:
-            _stay(cluster, topic, screen, stop)
-        return status
+        result = _demonstrate(args, screen, stop, settings, cluster, stack)
+        if cluster is None:
+            result.show(screen, str(settings["bootstrap.servers"]), ())
+        else:
+            result.show(screen, f"{BROKERS} embedded brokers", (_LIMITS,))
+            if args.keep and not stop:
+                _stay(cluster, result.experiment.topic, screen, stop)
+        return result.exit_code
 
 
 def _check(args: argparse.Namespace, embedded: bool) -> None:
@@ -135,46 +117,52 @@ def _check(args: argparse.Namespace, embedded: bool) -> None:
         raise Failure("--keep is for the embedded cluster; on real brokers --keep-topic keeps the records.")
 
 
-def _demonstrate(run: _Run, stack: ExitStack) -> Result:
-    args, settings, stop = run.args, run.settings, run.stop
-    errors = BrokerErrors(run.screen)
+def _demonstrate(
+    args: argparse.Namespace,
+    screen: Screen,
+    stop: StopRequest,
+    settings: dict[str, Setting],
+    cluster: "FakeCluster | None",
+    stack: ExitStack,
+) -> Result:
+    topic, partitions = f"{_CLIENT_ID}-{secrets.token_hex(4)}", args.partitions or PARTITIONS
+    plain = bool(args.file) or args.records is not None
+    most = args.records if plain else RECORDS
+    records = read_corpus(input_files(args.file), most)
+    errors = BrokerErrors(screen)
     producer = open_producer(settings, errors)
     stack.callback(_close, producer)
-    await_topic(producer, None, settings=settings, errors=errors, timeout=args.connect_timeout, stop=stop)
-    if not stop:
-        _create_topic(run, stack)
-    await_topic(producer, run.topic, settings=settings, errors=errors, timeout=args.connect_timeout, stop=stop)
-    if run.in_steps and run.cluster is not None:
-        experiment, steps = _run_steps(run, run.cluster, producer, errors)
+    wait = partial(await_topic, producer, settings=settings, errors=errors, timeout=args.connect_timeout, stop=stop)
+    wait(None)
+    if cluster is not None:
+        cluster.create_topic(topic, partitions)
+    elif not stop:
+        _create_topic(settings, topic, partitions, args.keep_topic, stack)
+    wait(topic)
+    experiment, steps = Experiment(producer, errors, stop, topic, args.timeout), []
+    if cluster is not None and not plain:
+        steps = Steps(cluster, experiment, records, screen, str(settings["client.id"])).run()
     else:
         errors.talkative = True
-        experiment, steps = _send_all(run, producer, errors), ()
-    if not experiment.values and not stop:
+        _send_all(experiment, records, screen, most)
+    if not experiment.records and not stop:
         raise Failure("The input has no line to send: name a file with text.", code="input")
-    return _result(run, experiment, steps)
+    started = time.monotonic()
+    log = _read_back(settings, topic, partitions)
+    return Result(experiment, steps, log, time.monotonic() - started)
 
 
-def _run_steps(
-    run: _Run, cluster: "FakeCluster", producer: SafeProducer, errors: BrokerErrors
-) -> tuple[Experiment, Sequence[Step]]:
-    steps = Steps(cluster, producer, run.topic, str(run.settings["client.id"]))
-    experiment = Experiment(producer, errors, run.stop, run.topic, tick=steps.tick)
-    with Display(run.screen) as display:
-        steps.run(read_corpus(python_sources(), records=RECORDS), experiment, display, run.args.timeout)
-    return experiment, steps.done
-
-
-def _send_all(run: _Run, producer: SafeProducer, errors: BrokerErrors) -> Experiment:
-    files = named_files(run.args.file) if run.args.file else python_sources()
-    records = run.args.records if run.args.records is not None or run.args.file else RECORDS
-    with Progress(run.screen, "sending", records) as progress:
+def _send_all(experiment: Experiment, records: Iterator[Record], screen: Screen, most: int | None) -> None:
+    """Send as fast as records are taken, and wait for their reports."""
+    with Progress(screen, "sending", most) as progress:
 
         def update() -> None:
-            progress.update(experiment.tally.sent, experiment.tally.delivered)
+            sent = len(experiment.records)
+            progress.update(sent, sent - experiment.left - experiment.failures.total())
 
-        experiment = Experiment(producer, errors, run.stop, run.topic, tick=update)
-        experiment.send_all(files, records, run.args.timeout)
-    return experiment
+        experiment.tick = update
+        all(map(experiment.send, records))
+        experiment.drain()
 
 
 def _close(producer: SafeProducer) -> None:
@@ -183,66 +171,27 @@ def _close(producer: SafeProducer) -> None:
         producer.close(0)
 
 
-def _create_topic(run: _Run, stack: ExitStack) -> None:
-    if run.cluster is not None:
-        run.cluster.create_topic(run.topic, run.partitions)
-        return
+def _create_topic(settings: dict[str, Setting], topic: str, partitions: int, keep: bool, stack: ExitStack) -> None:
     try:
-        stack.enter_context(ScratchTopic(run.settings, run.topic, run.partitions, keep=run.args.keep_topic))
+        stack.enter_context(scratch_topic(settings, topic, partitions, keep=keep))
     except KafkaException as error:
         reason = error.args[0]
-        raise Failure(
-            f"The topic {run.topic} cannot be created: {advice(reason.name(), reason.str())}", code=reason.name()
-        ) from error
+        sentence = f"The topic {topic} cannot be created: {advice(reason.name(), reason.str())}"
+        raise Failure(sentence, code=reason.name()) from error
 
 
-def _result(run: _Run, experiment: Experiment, steps: Sequence[Step]) -> Result:
-    started = time.monotonic()
+def _read_back(settings: dict[str, Setting], topic: str, partitions: int) -> list[tuple[int, bytes]]:
     try:
-        log = list(read_topic(run.settings, run.topic, run.partitions))
+        return list(read_topic(settings, topic, partitions))
     except (ReadbackIncompleteError, KafkaException) as error:
-        raise Failure(
-            f"The records were sent, but the log cannot be read back, so nothing is proved: {error}.",
-            code="readback",
-            exit_code=NOT_ALL_DELIVERED,
-        ) from error
-    sent = experiment.sent()
-    number_of = {value: number for number, value in enumerate(experiment.values)}
-
-    def place(value: bytes) -> tuple[bytes, int] | None:
-        """With steps the order of produce() counts, whatever the file."""
-        return (b"", number_of[value]) if value in number_of else None
-
-    def step_of(partition: int | None, value: bytes) -> int | None:
-        del partition
-        number = number_of.get(value, -1)
-        return next((index for index, step in enumerate(steps, start=1) if step.first <= number < step.end), None)
-
-    rows, total = compare(sent, log, place if steps else identify)
-    return Result(
-        f"{BROKERS} embedded brokers" if run.cluster is not None else str(run.settings["bootstrap.servers"]),
-        run.topic,
-        rows,
-        total,
-        experiment,
-        seconds_to_read=time.monotonic() - started,
-        limits=() if run.cluster is None else (_LIMITS,),
-        stop=run.stop,
-        steps=steps,
-        step_rows=compare(sent, log, place, step_of)[0] if steps else None,
-    )
+        sentence = f"The records were sent, but the log cannot be read back, so nothing is proved: {error}."
+        raise Failure(sentence, code="readback", exit_code=NOT_ALL_DELIVERED) from error
 
 
 def _stay(cluster: "FakeCluster", topic: str, screen: Screen, stop: StopRequest) -> None:
     """Serve other clients until Ctrl-C, which is then no failure."""
-    lines = (
-        f"The cluster stays until Ctrl-C, for any client, with the topic {topic}:",
-        f"bootstrap.servers = {cluster.bootstrap}",
-    )
-    for line in lines:
-        if screen.json_output:
-            screen.note(line)
-        else:
-            screen.result(line)
+    tell = screen.note if screen.json_output else screen.result
+    tell(f"The cluster stays until Ctrl-C, for any client, with the topic {topic}:")
+    tell(f"bootstrap.servers = {cluster.bootstrap}")
     while not stop:
         time.sleep(_LOOK_FOR_STOP_EVERY)

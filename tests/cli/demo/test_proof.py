@@ -1,18 +1,12 @@
 """A step of the demonstration is shown only if it happened: each missing piece makes it "not shown"."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from safeproducer.cli.demo.proof import (
-    Proof,
-    Report,
-    Waiting,
-    of_flow,
-    of_lost_answers,
-    of_move,
-    of_throttle,
-)
+from safeproducer.cli.demo.experiment import Record
+from safeproducer.cli.demo.steps import Proof, of_far_leader, of_flow, of_lost_answers, of_move, of_throttle
 from safeproducer.testing.fake.state.cluster_state import JournalBatch, JournalEntry, Outcome
 
 NOT_LEADER = 6
@@ -58,8 +52,14 @@ def test_a_move_needs_records_at_both_leaders() -> None:
 
 
 TOLD = [request(2, throttled_ms=900), request(2, throttled_ms=5000)]
-WAITING = [Waiting(1.0, {}), Waiting(1.5, {0: 10, 1: 20}), Waiting(2.0, {0: 5})]
-REPORTS = [Report(0, 1.0, 2.1), Report(5, 0.02, 1.7), Report(5, 0.03, 3.0)]
+WAITING = {1.5: {0: 10, 1: 20}, 2.0: {0: 5}}
+
+
+def reported(partition: int, latency: float, time: float) -> Record:
+    return Record(0, b"", b"", accepted_at=time - latency, reported_at=time, partition=partition)
+
+
+REPORTS = [reported(0, 1.0, 2.1), reported(5, 0.02, 1.7), reported(5, 0.03, 3.0)]
 
 
 def test_a_throttle_needs_waiting_and_others_that_go_on() -> None:
@@ -76,11 +76,11 @@ def test_a_throttle_needs_waiting_and_others_that_go_on() -> None:
     [
         ([], WAITING, REPORTS),
         ([*TOLD, request(3, throttled_ms=1)], WAITING, REPORTS),
-        (TOLD, [Waiting(1.0, {0: 0})], REPORTS),
-        (TOLD, [*WAITING, Waiting(2.5, {5: 1})], REPORTS),
-        (TOLD, WAITING, [Report(0, 0.5, 2.1), *REPORTS[1:]]),
+        (TOLD, {}, REPORTS),
+        (TOLD, WAITING | {2.5: {5: 1}}, REPORTS),
+        (TOLD, WAITING, [reported(0, 0.5, 2.1), *REPORTS[1:]]),
         (TOLD, WAITING, [REPORTS[0], REPORTS[2]]),
-        (TOLD, WAITING, [*REPORTS, Report(5, 1.1, 2.9)]),
+        (TOLD, WAITING, [*REPORTS, reported(5, 1.1, 2.9)]),
     ],
     ids=[
         "nobody throttles",
@@ -93,7 +93,7 @@ def test_a_throttle_needs_waiting_and_others_that_go_on() -> None:
     ],
 )
 def test_a_throttle_without_one_of_them_is_not_shown(
-    told: list[JournalEntry], waiting: list[Waiting], reports: list[Report]
+    told: list[JournalEntry], waiting: Mapping[float, Mapping[int, int]], reports: list[Record]
 ) -> None:
     """Each of the seven makes the step prove nothing."""
     assert not of_throttle(told, 2, LED, waiting, reports).shown
@@ -109,7 +109,22 @@ def test_lost_answers_need_a_duplicate_that_was_recognised() -> None:
     assert not of_lost_answers([lost], 1).shown
     twice = of_lost_answers([lost, request(1)], 1)
     assert not twice.shown
-    assert twice.sentence.endswith("The other 1 were written twice.")
+    assert twice.evidence.endswith("The other 1 were written twice.")
     assert not of_lost_answers([lost, request(1, 4, duplicate=True)], 1).shown, "another batch"
     assert not of_lost_answers([lost, again], 2).shown
     assert not of_lost_answers([request(1, outcome="lost", error=NOT_LEADER), again], 1).shown, "never written"
+
+
+def test_a_far_leader_needs_its_window_and_an_exact_log() -> None:
+    """The announced window, more lanes than every leader allows, and each record once in the order of its key."""
+    total = Counter(accepted=90, delivered=90, in_log=90)
+    found = of_far_leader(total, 20, "it told", 12, 2.0)
+    assert found.shown
+    assert found.facts["records_per_second"] == 45
+    assert found.evidence.startswith("It told: 12 lanes carried 45 records a second over a round trip of 40 ms; 90 ")
+    assert not of_far_leader(total, 5, "it told", 12, 2.0).shown
+    assert not of_far_leader(total, 20, "it told", 5, 2.0).shown
+    disordered = of_far_leader(total + Counter(reordered=2), 20, "it told", 12, 2.0)
+    assert not disordered.shown
+    assert disordered.evidence.endswith("2 out of order, 0 failed.")
+    assert not of_far_leader(total + Counter(accepted=1, unknown=1), 20, "it told", 12, 2.0).shown

@@ -1,0 +1,88 @@
+"""The text that the demonstration sends, and the account of what comes of it."""
+
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from safeproducer.cli.common.connection import BrokerErrors
+from safeproducer.cli.common.screen import Screen
+from safeproducer.cli.common.stop import StopRequest
+from safeproducer.cli.demo.experiment import Experiment, Record, input_files, read_corpus
+
+
+def test_values_are_unique(tmp_path: Path) -> None:
+    """Equal lines differ by file and number; any bytes come back as they were; a limit stops the corpus."""
+    path = tmp_path / "a\tb"
+    path.write_bytes(b"same\nsame\n\xff\tx\r\n")
+    records = list(read_corpus({"a\tb": path}, None))
+    assert [record.value for record in records] == [b"a b\t1\tsame", b"a b\t2\tsame", b"a b\t3\t\xff\tx\r"]
+    assert [(record.number, record.key) for record in records] == [(0, b"a b"), (1, b"a b"), (2, b"a b")]
+    assert len(list(read_corpus({"a": path}, 2))) == 2
+
+
+def test_the_default_corpus_is_large_enough() -> None:
+    """The standard library has the promised number of lines."""
+    assert sum(1 for _ in read_corpus(input_files([]), 20_000)) == 20_000
+
+
+class Producer:
+    """Takes records up to a number, and reports this error for each."""
+
+    def __init__(self, room: int, error: int) -> None:
+        self.room = room
+        self.error = KafkaError(error)
+        self.reports: list[Any] = []
+
+    def produce(self, topic: str, value: bytes, key: bytes, partition: int, report: Any) -> None:
+        del topic, value, key, partition
+        if len(self.reports) == self.room:
+            raise BufferError
+        self.reports.append(report)
+
+    def poll(self, timeout: float) -> int:
+        del timeout
+        for report in self.reports:
+            report(self.error, self)
+        return len(self.reports)
+
+    def flush(self, timeout: float) -> int:
+        sleep(timeout)
+        return len(self.reports)
+
+    def explain(self, topic: str) -> str:
+        return f"{topic} rests"
+
+    def partition(self) -> int:
+        return 3
+
+
+def experiment(room: int, error: int) -> Experiment:
+    errors = BrokerErrors(Screen(json_output=True, quiet=True))
+    producer: Any = Producer(room, error)
+    return Experiment(producer, errors, StopRequest(), "t", timeout=1)
+
+
+def test_an_error_that_all_records_share_ends_the_run() -> None:
+    """Missing rights end a run, which leaves no trace of the record that found no room; a time-out of one does not."""
+    denied = experiment(2, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    assert [denied.send(Record(number, b"k", b"%d" % number)) for number in range(3)] == [True, True, False]
+    assert denied.ended
+    assert (len(denied.records), denied.left, denied.failures) == (2, 0, {"TOPIC_AUTHORIZATION_FAILED": 2})
+    assert denied.advised["TOPIC_AUTHORIZATION_FAILED"].startswith("This user may not write")
+    assert denied.records[0].partition == 3
+    late = experiment(1, KafkaError._MSG_TIMED_OUT)
+    assert late.send(Record(0, b"k", b"0"))
+    late.serve()
+    assert not late.ended
+
+
+def test_a_drain_without_progress_gives_up() -> None:
+    """After the time-out, and it says what the records wait for."""
+    silent = experiment(1, KafkaError._MSG_TIMED_OUT)
+    assert silent.send(Record(0, b"k", b"0"))
+    started = monotonic()
+    silent.drain()
+    assert 1 <= monotonic() - started < 3
+    assert (silent.left, silent.why_left) == (1, "t rests")

@@ -88,10 +88,7 @@ class Intake:
             self._placement.refuse_missing(topic)
         tp = (topic, self._placement.choose(topic, key, now) if partition == UNPLACED else partition)
         buffer = self._buffers.get(tp) or self._open(tp, partition, overhead is not OVERHEAD)
-        if value is not None:
-            size += len(value)
-        if key is not None:
-            size += len(key)
+        size += (0 if value is None else len(value)) + (0 if key is None else len(key))
         held = buffer.records or (buffer.held if buffer.step == self._holds.step else self._record_buffer.look(buffer))
         direct = not (held or self.suspended or self._placement.follows_others(*tp))
         if not (direct and self._takes_directly(buffer, value, key, report, timestamp, headers, size)):

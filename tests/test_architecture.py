@@ -44,7 +44,7 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 219,  # aim: 185; 11 are of replication quotas, 6 of `safeproducer run`, 3 of renewal
+        "files": 218,  # aim: 185; 11 are of replication quotas, 6 of `safeproducer run`, 3 of renewal
         "files under 60 lines": 12,
         "lines": 37_782,  # aim: 28 500; 2 553 of replication quotas, 110 of seams, 500 of `run`, 847 of renewal
         "lines of pipeline/ and policy/": 14_005,  # aim: 11 000; 1 419 as above, 250 of reuse from producer_ids/

@@ -13,8 +13,16 @@ from safeproducer.kafka.properties import HIDDEN, PRODUCER_PROPERTIES, canonical
 from safeproducer.settings import id_settings, own_settings
 from safeproducer.settings.own_settings import MAX_BLOCK_MS, OWN_PREFIX, OWN_SETTINGS
 from safeproducer.spark import security
-from safeproducer.spark.conversions import JAVAS_PARTITIONER, KAFKA_PREFIX, kafka_refused, refused, whole_number
-from safeproducer.spark.java_settings import REFUSED, TRANSLATED, WITHOUT_EFFECT
+from safeproducer.spark.java_settings import (
+    JAVAS_PARTITIONER,
+    KAFKA_PREFIX,
+    REFUSED,
+    TRANSLATED,
+    WITHOUT_EFFECT,
+    kafka_refused,
+    refused,
+    whole_number,
+)
 from safeproducer.spark.security import resolve
 
 SINK_PREFIX = "safeproducer.spark."
@@ -28,25 +36,16 @@ BAD_ROWS_TOPIC = f"{BAD_ROWS}.topic"
 BAD_ROWS_MAX = f"{BAD_ROWS}.max"
 GUARANTEE = f"{SINK_PREFIX}guarantee"
 SINK_OPTIONS = {
-    TOPIC: ("the topic of all rows; without it the column `topic` names it for each row", "none"),
-    DEADLINE: ("how long a task waits for acknowledgements, in seconds", "60"),
-    MAX_WRITERS: ("how many tasks may write at the same time; no effect with the data source", "none"),
-    IDLE_MS: ("how long a worker keeps a producer that no task uses, in milliseconds", "600 000"),
-    ON_BATCH: (
-        "`package.module:function`, called with the `BatchReport` of each micro-batch, where Spark commits it",
-        "none",
-    ),
-    BAD_ROWS: (
-        "a bad row fails its task (`fail`), goes to a dead-letter topic (`topic`), or is counted and left out (`skip`)",
-        "fail",
-    ),
-    BAD_ROWS_TOPIC: ("the dead-letter topic, with `topic`", "none"),
-    BAD_ROWS_MAX: (
-        "how many bad rows a micro-batch may have, as a number (`100`) or a share of its rows (`1%`); more fail it",
-        "1%",
-    ),
+    TOPIC: "none",
+    DEADLINE: "60",
+    MAX_WRITERS: "none",
+    IDLE_MS: "600 000",
+    ON_BATCH: "none",
+    BAD_ROWS: "fail",
+    BAD_ROWS_TOPIC: "none",
+    BAD_ROWS_MAX: "1%",
 }
-"""Option -> (what it does, default), for the documents."""
+"""Option -> its default as text. docs/reference/spark-options.md says what each does."""
 
 OF_SPARK = ("checkpointlocation", "queryname")
 """Options that Spark reads itself and passes on to a data source, too."""
@@ -130,9 +129,10 @@ class Options:
         _check_own({**config, **own})
         deadline = _deadline(options, kafka)
         times = {"delivery.timeout.ms": str(round(deadline * 1000))}
-        _refuse_contradictions(kafka, deadline)
+        _refuse_contradictions(kafka, weak_settings(config), deadline)
         if weak := weak_settings(config):
-            notes.append(f"{', '.join(weak)}: retries may write rows twice, and no report can tell (maybe_twice=None)")
+            told = ", ".join(f"{KAFKA_PREFIX}{name}={config[name]}" for name in weak)
+            notes.append(f"{told}: retries may write rows twice, and no report can tell (maybe_twice=None)")
         return cls(
             topic=_topic(options),
             config={**_DEFAULTS, **times, **config, **safe.config, **own},
@@ -227,9 +227,7 @@ def _translated(kafka: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         raise refused("kafka.bootstrap.servers", "", "it is not set", "Give the brokers, as in host:9092,host2:9092")
     config: dict[str, str] = {}
     for name in kafka:
-        convert = TRANSLATED[name].convert if name in TRANSLATED else None
-        if convert is not None:
-            config.update(convert(kafka, name))
+        config |= TRANSLATED[name].settings(kafka, name) if name in TRANSLATED else {}
     without = [f"{KAFKA_PREFIX}{name} ({WITHOUT_EFFECT[name]})" for name in sorted(kafka) if name in WITHOUT_EFFECT]
     notes = [f"without effect here: {', '.join(without)}"] if without else []
     if config.get("acks") == "0":
@@ -251,26 +249,20 @@ def _check_own(config: dict[str, str]) -> None:
 
 
 def weak_settings(config: Mapping[str, str]) -> list[str]:
-    """Those, in Java's names, with which a producer is not idempotent."""
+    """Those with which a producer is not idempotent."""
     found = {
         "acks": config.get("acks", "all") != "all",
         "enable.idempotence": config.get("enable.idempotence") == "false",
         "max.in.flight.requests.per.connection": int(config.get("max.in.flight.requests.per.connection", 1)) > 5,
         "retries": config.get("retries") == "0",
     }
-    return [f"{KAFKA_PREFIX}{name}={config[name]}" for name, is_weak in found.items() if is_weak]
+    return [name for name, is_weak in found.items() if is_weak]
 
 
-def _refuse_contradictions(kafka: Mapping[str, str], deadline: float) -> None:
-    if kafka.get("enable.idempotence", "").strip().lower() == "true":
-        for name, wrong in (
-            ("acks", kafka.get("acks", "all").strip().lower() not in ("all", "-1")),
-            ("retries", int(kafka.get("retries", 1)) == 0),
-            ("max.in.flight.requests.per.connection", int(kafka.get("max.in.flight.requests.per.connection", 1)) > 5),
-        ):
-            if wrong:
-                problem = "kafka.enable.idempotence=true needs acks=all, retries, and at most 5 requests in flight"
-                raise kafka_refused(name, kafka[name], problem, "Leave one of the two out")
+def _refuse_contradictions(kafka: Mapping[str, str], weak: list[str], deadline: float) -> None:
+    if weak and kafka.get("enable.idempotence", "").strip().lower() == "true":
+        problem = "kafka.enable.idempotence=true needs acks=all, retries, and at most 5 requests in flight"
+        raise kafka_refused(weak[0], kafka[weak[0]], problem, "Leave one of the two out")
     linger, timeout = int(kafka.get("linger.ms", 0)), int(kafka.get("delivery.timeout.ms", round(deadline * 1000)))
     if linger >= timeout:
         problem = f"no row would be sent before it fails, after {timeout} ms"
@@ -334,5 +326,5 @@ def _number(options: Mapping[str, str], option: str, least: int) -> int:
     found = whole_number(text, least, _LONGEST_MS)
     if found is None:
         problem = f"it must be a whole number of at least {least}"
-        raise refused(option, text, problem, f"Correct it, or leave it out for the default: {SINK_OPTIONS[option][1]}")
+        raise refused(option, text, problem, f"Correct it, or leave it out for the default: {SINK_OPTIONS[option]}")
     return found

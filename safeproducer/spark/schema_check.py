@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from safeproducer.errors import ConfigurationError
-from safeproducer.spark.conversions import refused
+from safeproducer.spark.java_settings import refused
 from safeproducer.spark.options import MAX_WRITERS, TOPIC, Options
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ Keys, certificates and passwords are given as they are or as places, which an ex
 `call:package.module:function`. A secret that was given as it is becomes a place, too: `value:` and the secret. That one
 is never shown.
 
-Of `sasl.jaas.config` a user and a password are read, for PLAIN and SCRAM, as Kafka's `JaasConfig` reads it, by the
+A user and a password are read from `sasl.jaas.config`, for PLAIN and SCRAM, as Kafka's `JaasConfig` reads it, by the
 rules of Java's `StreamTokenizer`. No message quotes any of the text: with a quotation mark missing, a password is where
 a name should be.
 """
@@ -21,7 +21,7 @@ from textwrap import wrap
 
 from safeproducer.errors import ConfigurationError
 from safeproducer.kafka.properties import HIDDEN
-from safeproducer.spark.conversions import Given, kafka_refused
+from safeproducer.spark.java_settings import Given, kafka_refused
 
 ENV, FILE, CALL, VALUE = "env:", "file:", "call:", "value:"
 FORMS = "env:NAME, file:PATH or call:package.module:function"
@@ -68,24 +68,21 @@ def resolve(place: str) -> str:
 
 def _read(kind: str, name: str) -> tuple[str, str]:
     """The error, if there is one, and the value."""
-    if kind == VALUE:
-        return "", name
-    if kind == ENV:
-        return ("", os.environ[name]) if name in os.environ else ("there is no such environment variable", "")
-    if kind == FILE:
-        return _text(Path(name))
-    if kind == CALL:
-        return _called(name)
-    return "that is no place of a secret", ""
-
-
-def _text(path: Path) -> tuple[str, str]:
+    if kind in (VALUE, CALL):
+        return ("", name) if kind == VALUE else _called(name)
+    problem = "that is no place of a secret"
     try:
-        return "", path.read_text(encoding="utf-8").rstrip("\r\n")
+        if kind == ENV:
+            return "", os.environ[name]
+        if kind == FILE:
+            return "", Path(name).read_text(encoding="utf-8").rstrip("\r\n")
+    except KeyError:
+        problem = "there is no such environment variable"
     except OSError as error:
-        return f"the file cannot be read ({error.strerror})", ""
+        problem = f"the file cannot be read ({error.strerror})"
     except ValueError:
-        return "the file is no text in UTF-8", ""
+        problem = "the file is no text in UTF-8"
+    return problem, ""
 
 
 def _called(name: str) -> tuple[str, str]:
@@ -97,11 +94,13 @@ def _called(name: str) -> tuple[str, str]:
     return ("", found) if isinstance(found, str) else (f"the call returned {type(found).__name__}, not str", "")
 
 
-OPTION = "kafka.sasl.jaas.config"
+JAAS = "sasl.jaas.config"
+MECHANISM = "sasl.mechanism"
+_MODULE = "org.apache.kafka.common.security."
 MODULES = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "PLAIN": f"{_MODULE}plain.PlainLoginModule",
+    "SCRAM-SHA-256": f"{_MODULE}scram.ScramLoginModule",
+    "SCRAM-SHA-512": f"{_MODULE}scram.ScramLoginModule",
 }
 """Mechanism -> its login module. A prefix is allowed: some platforms bring Kafka's classes under another name."""
 
@@ -113,7 +112,6 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
 _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_FLAGS = ("required", "requisite", "sufficient", "optional")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,28 +131,20 @@ def read(text: str, mechanism: str) -> Login:
     wanted = MODULES[mechanism]
     if module != wanted and not module.endswith("." + wanted):
         raise _refused(f"its login module is not that of sasl.mechanism={mechanism}, {wanted}")
-    if flag.lower() not in _FLAGS:
+    if flag.lower() not in ("required", "requisite", "sufficient", "optional"):
         raise _refused("behind the login module there is no 'required'")
-    options = _options(rest)
+    if ("sign", ";") in rest:
+        raise _refused("it has more than one entry")
+    kinds = [kind if kind == "word" else sign for kind, sign in rest]
+    if kinds != ["word", "=", "word"] * (len(rest) // 3):
+        raise _refused('an option is not of the form name="value"')
+    options = {name: value for (_, name), (_, value) in zip(rest[::3], rest[2::3], strict=True)}
     if options.get("tokenauth", "").lower() == "true":
         raise _refused("librdkafka cannot log in with a delegation token (tokenauth)", "Give a user and a password")
     missing = [name for name in ("username", "password") if not options.get(name)]
     if missing:
         raise _refused(f"it has no {' and no '.join(missing)}")
     return Login(options["username"], options["password"])
-
-
-def _options(tokens: list[tuple[str, str]]) -> dict[str, str]:
-    found = {}
-    if ("sign", ";") in tokens:
-        raise _refused("it has more than one entry")
-    if len(tokens) % 3:
-        raise _refused('an option is not of the form name="value"')
-    for name, equals, value in zip(tokens[::3], tokens[1::3], tokens[2::3], strict=True):
-        if equals != ("sign", "=") or "sign" in (name[0], value[0]):
-            raise _refused('an option is not of the form name="value"')
-        found[name[1]] = value[1]
-    return found
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
@@ -174,17 +164,11 @@ def _unescaped(match: re.Match[str]) -> str:
 
 def _refused(problem: str, way_out: str = "") -> ConfigurationError:
     otherwise = f'Write it as for Java: {MODULES["PLAIN"]} required username="..." password="...";'
-    return ConfigurationError(OPTION, HIDDEN, problem, way_out or otherwise)
+    return kafka_refused(JAAS, "", problem, way_out or otherwise)
 
 
-JAAS = "sasl.jaas.config"
-MECHANISM = "sasl.mechanism"
 _PEM = re.compile(r"\s*(-+BEGIN [^-]+-+)\s+([A-Za-z0-9/+=\s]*)(-+END [^-]+-+)")
 """As Kafka's `DefaultSslEngineFactory.PemParser` finds an entry. One with parameters before its content stays."""
-_KEYTOOL = (
-    "Convert it (keytool -importkeystore -deststoretype PKCS12, or openssl pkcs12 for PEM) and say so in "
-    "kafka.{}=PEM; for certificates alone: keytool -exportcert -rfc"
-)
 
 
 @dataclass(slots=True)
@@ -205,13 +189,11 @@ def translate(given: Given) -> Security:
         _keys(given, found)
     if "sasl" in protocol:
         _login(given, found)
-    for part, setting in (("ssl", "ssl."), ("sasl", "sasl.")):
-        unused = sorted(name for name in given if name.startswith(setting)) if part not in protocol else []
+    for part in ("ssl", "sasl"):
+        unused = [f"kafka.{name}" for name in sorted(given) if name.startswith(f"{part}.") and part not in protocol]
         if unused:
-            found.notes.append(
-                f"not used, because kafka.security.protocol is {protocol.upper()}: "
-                + ", ".join(f"kafka.{name}" for name in unused)
-            )
+            because = f"not used, because kafka.security.protocol is {protocol.upper()}"
+            found.notes.append(f"{because}: {', '.join(unused)}")
     return found
 
 
@@ -260,8 +242,7 @@ def _trust(given: Given, found: Security) -> None:
             "not those of its Java"
         )
         return
-    _refuse_both("ssl.truststore.location", location, texts, "ssl.truststore.certificates")
-    _store_type("ssl.truststore.type", given, ("PEM",))
+    _store_type("ssl.truststore", given, ("PEM",), texts, "certificates")
     if location:
         found.config["ssl.ca.location"] = location
     else:
@@ -269,54 +250,52 @@ def _trust(given: Given, found: Security) -> None:
 
 
 def _keys(given: Given, found: Security) -> None:
-    location, chain, key, key_password, store_password = (
-        given.get(name, "").strip()
-        for name in (
-            "ssl.keystore.location",
-            "ssl.keystore.certificate.chain",
-            "ssl.keystore.key",
-            "ssl.key.password",
-            "ssl.keystore.password",
-        )
-    )
-    if not (location or chain or key):
+    store = {name: given.get(f"ssl.keystore.{name}", "").strip() for name in _KEY_STORE}
+    location, password = store["location"], given.get("ssl.key.password", "").strip()
+    if not (location or store["certificate.chain"] or store["key"]):
         return
-    _refuse_both("ssl.keystore.location", location, chain or key, "ssl.keystore.key")
-    kind = _store_type("ssl.keystore.type", given, ("PEM", "PKCS12"))
+    kind = _store_type("ssl.keystore", given, ("PEM", "PKCS12"), store["certificate.chain"] or store["key"], "key")
+    needed = {} if location and kind == "PEM" else _NEEDED[kind]
+    for name, why in needed.items():
+        if not store[name]:
+            raise kafka_refused(f"ssl.keystore.{name}", "", f"it is not set, and {why}", "Set it")
     if kind == "PKCS12":
-        _refuse_missing("ssl.keystore.location", location, "a PKCS#12 key store is a file")
-        _refuse_missing("ssl.keystore.password", store_password, "a PKCS#12 key store has a password")
         found.config["ssl.keystore.location"] = location
-        found.secrets["ssl.keystore.password"] = place_of(store_password)
-        if key_password:
+        found.secrets["ssl.keystore.password"] = place_of(store["password"])
+        if password:
             found.notes.append("kafka.ssl.key.password is not used: a key in PKCS#12 has the password of its store")
         return
-    if store_password:
+    if store["password"]:
         problem = "a key store in PEM has no password, only its key has one"
-        raise kafka_refused("ssl.keystore.password", store_password, problem, "Give kafka.ssl.key.password instead")
+        raise kafka_refused("ssl.keystore.password", "", problem, "Give kafka.ssl.key.password instead")
     if location:
         found.config.update({"ssl.certificate.location": location, "ssl.key.location": location})
     else:
-        _refuse_missing("ssl.keystore.certificate.chain", chain, "a key needs its certificates")
-        _refuse_missing("ssl.keystore.key", key, "certificates need their key")
-        found.secrets.update({"ssl.certificate.pem": place_of(chain), "ssl.key.pem": place_of(key)})
-    if key_password:
-        found.secrets["ssl.key.password"] = place_of(key_password)
+        found.secrets["ssl.certificate.pem"] = place_of(store["certificate.chain"])
+        found.secrets["ssl.key.pem"] = place_of(store["key"])
+    if password:
+        found.secrets["ssl.key.password"] = place_of(password)
 
 
-def _store_type(name: str, given: Given, known: tuple[str, ...]) -> str:
+_KEY_STORE = ("location", "certificate.chain", "key", "password")
+_NEEDED = {
+    "PKCS12": {"location": "a PKCS#12 key store is a file", "password": "a PKCS#12 key store has a password"},
+    "PEM": {"certificate.chain": "a key needs its certificates", "key": "certificates need their key"},
+}
+_KEYTOOL = (
+    "Convert it (keytool -importkeystore -deststoretype PKCS12, or openssl pkcs12 for PEM) and say so in "
+    "kafka.{}=PEM; for certificates alone: keytool -exportcert -rfc"
+)
+
+
+def _store_type(store: str, given: Given, known: tuple[str, ...], text: str, setting: str) -> str:
+    """Its type. Raises ConfigurationError for one that is not known here, and for a file beside `text`."""
+    location, name = given.get(f"{store}.location", "").strip(), f"{store}.type"
+    if location and text:
+        problem = f"kafka.{store}.{setting} is set as well"
+        raise kafka_refused(f"{store}.location", location, problem, "Leave one of the two out")
     kind = given.get(name, "JKS").strip().upper()
     if kind not in known:
         default = "" if name in given else ", Java's default,"
         raise kafka_refused(name, kind, f"a store of type {kind}{default} cannot be read", _KEYTOOL.format(name))
     return kind
-
-
-def _refuse_both(name: str, value: str, other_value: str, other: str) -> None:
-    if value and other_value:
-        raise kafka_refused(name, value, f"kafka.{other} is set as well", "Leave one of the two out")
-
-
-def _refuse_missing(name: str, value: str, why: str) -> None:
-    if not value:
-        raise kafka_refused(name, value, f"it is not set, and {why}", "Set it")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
@@ -26,18 +27,25 @@ def names(each: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in each)
 
 
+def told(text: str) -> dict[str, tuple[str, str]]:
+    """The second and the third cell of each row with one name: what the document alone says is kept."""
+    rows = re.findall(r"^\| `([^`]+)` \|(?: ([^|]+))? \|(?: ([^|]+))? \|$", text, re.MULTILINE)
+    return {name: (second, third) for name, second, third in rows}
+
+
 def tables() -> dict[str, str]:
     """By the name between the marks of the document. Settings with the same reason share a row."""
+    cells = told(DOCUMENT.read_text(encoding="utf-8"))
     without = sorted(WITHOUT_EFFECT, key=lambda name: (WITHOUT_EFFECT[name], name))
     refused = sorted(REFUSED, key=lambda name: (REFUSED[name].why, REFUSED[name].way_out, name))
     return {
         "sink": table(
             ("option", "what it does", "default"),
-            ((f"`{option}`", what, default) for option, (what, default) in SINK_OPTIONS.items()),
+            ((f"`{option}`", cells.get(option, ("", ""))[0], default) for option, default in SINK_OPTIONS.items()),
         ),
         "translated": table(
             ("`kafka.`", "becomes", "note"),
-            ((f"`{name}`", names(it.becomes), it.remark) for name, it in TRANSLATED.items()),
+            ((f"`{name}`", names(it.becomes), cells.get(name, ("", ""))[1]) for name, it in TRANSLATED.items()),
         ),
         "without effect": table(
             ("`kafka.`", "why"), ((names(same), why) for why, same in groupby(without, WITHOUT_EFFECT.__getitem__))

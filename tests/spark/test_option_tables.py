@@ -7,7 +7,7 @@ import re
 from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import options
 from safeproducer.spark.java_settings import REFUSED, TRANSLATED, WITHOUT_EFFECT
-from tests.spark.option_tables import DOCUMENT, renewed, tables
+from tests.spark.option_tables import DOCUMENT, renewed, tables, told
 
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 
@@ -29,10 +29,15 @@ def test_every_setting_of_java_is_listed_once() -> None:
 def test_defaults_in_the_document_are_those_of_the_code() -> None:
     """Of the sink's own options, and what is set for librdkafka."""
     given = options.Options.parse({"kafka.bootstrap.servers": "x:1"})
-    defaults = {option: default for option, (_, default) in options.SINK_OPTIONS.items()}
+    defaults = options.SINK_OPTIONS
     assert defaults[options.DEADLINE] == f"{given.deadline:g}"
     assert defaults[options.IDLE_MS] == f"{given.idle_ms:,}".replace(",", " ")
     assert (given.topic, given.max_writers) == (None, None)
     for name in ("partitioner", "message.max.bytes"):
         assert f"`{name}={given.config[name]}`" in TEXT
     assert MAX_BLOCK_MS in TEXT
+
+
+def test_every_option_of_the_sink_is_described() -> None:
+    """What it does stands in the document alone."""
+    assert all(told(TEXT)[option][0] for option in options.SINK_OPTIONS)

@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser(whole: bool = True) -> argparse.ArgumentParser:
-    """Of all commands, or of `run` alone, which needs none of what the others import."""
+    """The parser of all commands, or of `run` alone, which needs none of what the others import."""
     parser = _Parser(
         prog="safeproducer",
         description="Write to Kafka and account for every record.",

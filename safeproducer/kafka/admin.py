@@ -121,7 +121,7 @@ def values(entries: Mapping[str, ConfigEntry]) -> dict[str, str | None]:
 
 
 def _lasting(error: KafkaException) -> str:
-    """What it says; raises it again if another question may have another answer."""
+    """The error as text; raises it again if another question may have another answer."""
     cause = error.args[0]
     if cause.code() not in PERMANENT:
         raise error

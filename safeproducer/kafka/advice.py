@@ -278,7 +278,7 @@ def told_apart(code_name: str, reason: str = "") -> tuple[str, str]:
 
 
 def way_out(code_name: str) -> str:
-    """What to do, as the end of a sentence."""
+    """The cure, as the end of a sentence."""
     return advice(code_name).partition(": ")[2].rstrip(".")
 
 

@@ -113,7 +113,7 @@ _BEGUN = ("CONNECT", "SSL_HANDSHAKE", "APIVERSION_QUERY", "AUTH_HANDSHAKE", "AUT
 _MALFORMED = LookupError, TypeError
 """A field is missing, or of another type."""
 _BEGIN = '{ "partition":'
-"""A partition, as librdkafka writes it."""
+"""The first field of a partition, as librdkafka writes it."""
 _UNREAD = re.compile(r'"(?:toppars|batchsize|batchcnt)": ?\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}')
 _NUMBER = re.compile(r"-?\d{1,10}")
 _COUNTED = itemgetter("leader", "msgs_inflight", "msgq_cnt", "txmsgs", "msgs", "acked_msgid")

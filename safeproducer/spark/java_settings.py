@@ -38,7 +38,7 @@ def refused(option: str, value: str, problem: str, way_out: str) -> Configuratio
 
 
 def kafka_refused(name: str, value: str, problem: str, way_out: str) -> ConfigurationError:
-    """As refused(), for a setting of Java's producer by its own name."""
+    """The error for a setting of Java's producer, by its own name."""
     return refused(KAFKA_PREFIX + name, value, problem, way_out)
 
 

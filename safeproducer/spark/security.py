@@ -168,7 +168,7 @@ def _refused(problem: str, way_out: str = "") -> ConfigurationError:
 
 
 _PEM = re.compile(r"\s*(-+BEGIN [^-]+-+)\s+([A-Za-z0-9/+=\s]*)(-+END [^-]+-+)")
-"""As Kafka's `DefaultSslEngineFactory.PemParser` finds an entry. One with parameters before its content stays."""
+"""Kafka's `DefaultSslEngineFactory.PemParser` finds an entry so. One with parameters before its content stays."""
 
 
 @dataclass(slots=True)
@@ -208,7 +208,7 @@ def resolved(config: dict[str, str], secrets: dict[str, str]) -> dict[str, str]:
 
 
 def _in_lines(pem: str) -> str:
-    """As OpenSSL reads it. Java takes it on one line, too, as a file of properties brings it, and indented."""
+    """PEM in lines, for OpenSSL. Java takes it on one line, too, as files of properties have it, and indented."""
     return _PEM.sub(lambda found: "\n".join(("", found[1], *wrap("".join(found[2].split()), 64), found[3], "")), pem)
 
 

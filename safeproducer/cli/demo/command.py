@@ -61,24 +61,16 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("file", metavar="FILE", nargs="*", help="input files (default: Python's standard library)")
-    parser.add_argument(
-        "--records", metavar="N", type=int, help=f"at most N records (default: {RECORDS:,}, or all lines of FILE)"
-    )
-    parser.add_argument("--partitions", metavar="N", type=int, help=f"default: {PARTITIONS}")
-    parser.add_argument(
-        "--keep", action="store_true", help="leave the embedded cluster running, until Ctrl-C, and print its address"
-    )
-    parser.add_argument("--keep-topic", action="store_true", help="do not delete the topic on real brokers")
-    parser.add_argument(
-        "--timeout",
-        metavar="S",
-        type=seconds,
-        default=30.0,
-        help="give up after S seconds without any acknowledgement (default: 30)",
-    )
-    parser.add_argument("--json", action="store_true", help="write the result as JSON")
-    parser.add_argument("--quiet", action="store_true", help="only the result; errors are still shown")
+    add = parser.add_argument
+    add("file", metavar="FILE", nargs="*", help="input files (default: Python's standard library)")
+    add("--records", metavar="N", type=int, help=f"at most N records (default: {RECORDS:,}, or all lines of FILE)")
+    add("--partitions", metavar="N", type=int, help=f"default: {PARTITIONS}")
+    add("--keep", action="store_true", help="leave the embedded cluster running until Ctrl-C, and print its address")
+    add("--keep-topic", action="store_true", help="do not delete the topic on real brokers")
+    patience = "give up after S seconds without any acknowledgement (default: 30)"
+    add("--timeout", metavar="S", type=seconds, default=30.0, help=patience)
+    add("--json", action="store_true", help="write the result as JSON")
+    add("--quiet", action="store_true", help="only the result; errors are still shown")
     add_settings_arguments(parser, servers_help="real brokers (default: brokers embedded in this process)")
     parser.set_defaults(run=run)
     return parser

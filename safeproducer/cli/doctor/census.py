@@ -1,4 +1,4 @@
-"""What the checks judge: a configuration, a cluster and this host as they were found, and counts of producer IDs. Pure.
+"""The checks judge a configuration, a cluster and this host as they were found, and counts of producer IDs. Pure.
 
 How many IDs, how old, how small. Ages are by record timestamp, which is all that brokers keep: an ID whose records
 carry old timestamps looks idle.

@@ -19,7 +19,7 @@ _AGAIN = 0.1
 
 
 def to_throttle(cluster: Cluster, wanted: Moves, rate: int, replace: bool) -> tuple[list[Change], Rates]:
-    """What limits these moves to a rate, and the other rates that stay because somebody set them."""
+    """The changes that limit these moves to a rate, and the other rates that stay because somebody set them."""
     facts, changes = cluster.facts, []
     for (topic, side), own in sorted(replication.throttled(wanted).items(), key=lambda item: item[0]):
         if (found := facts.lists.get((topic, side))) is None:
@@ -36,7 +36,9 @@ def to_throttle(cluster: Cluster, wanted: Moves, rate: int, replace: bool) -> tu
 
 
 def to_clear(cluster: Cluster, target: Target) -> list[Change]:
-    """What belongs to no move; with a target only explicit entries of its partitions, and rates of its brokers.
+    """The changes that remove what belongs to no move.
+
+    With a target they are only explicit entries of its partitions, and rates of its brokers.
 
     An entry belongs to the move of its partition, `*` to any move of its topic, and a rate to the moves and the
     remaining lists that name its broker.

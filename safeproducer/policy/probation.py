@@ -12,12 +12,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from safeproducer.policy.types import TopicPartition
+from safeproducer.policy.types import UNPLACED, TopicPartition
 
 LONGEST_PACE = 10.0
 """Seconds after which a lane that is still not ready is not waited for any more."""
-LONGEST_ALONE = 10.0
-"""Seconds for which the first batch of a partition is waited for."""
+LONGEST_ALONE = 120.0
+"""Seconds for which the first batch of a partition is waited for, by that partition: a busy cluster may take tens."""
+LONGEST_UNPLACED = 1.5
+"""The same of a batch whose partitions are not known, by the partitions of its topic."""
 _LATE_THREADS = 0.05
 """A thread that may send has given its record away by then, also on a busy machine."""
 WAITS: Final = 0
@@ -85,11 +87,20 @@ class Probation:
         """Whether nothing has come since the rest."""
         return self.open and self._rest and not self._begun
 
-    def takes(self, tp: TopicPartition, size: int, answers: Answers, now: float) -> int:
-        """Whether a record more of the partition may go: it WAITS, goes ON_PROBATION, or is FREE."""
+    def takes(
+        self, tp: TopicPartition, size: int, answers: Answers, now: float, of_topic: Answers = _NO_ANSWERS
+    ) -> int:
+        """Whether a record more of the partition may go: it WAITS, goes ON_PROBATION, or is FREE.
+
+        `of_topic`: answers of its topic. A batch of records that named no partition may be of this one.
+        """
         batch = self._begun.get(tp)
         if not self.open:
             return FREE
+        if batch is None and (unplaced := self._begun.get((tp[0], UNPLACED))) is not None:
+            ends = unplaced.until + LONGEST_UNPLACED
+            if of_topic == unplaced.before and unplaced.until <= now < ends and not self._gathers:
+                return WAITS
         if batch is None or batch.is_over(answers, now):
             if batch is not None and answers[0] > batch.before[0] and not self._repeats:
                 return FREE

@@ -8,13 +8,14 @@ from safeproducer.policy.probation import (
     FREE,
     LONGEST_ALONE,
     LONGEST_PACE,
+    LONGEST_UNPLACED,
     ON_PROBATION,
     WAITS,
     Answers,
     Probation,
     Seen,
 )
-from safeproducer.policy.types import TopicPartition
+from safeproducer.policy.types import UNPLACED, TopicPartition
 
 A, B = ("a", 0), ("b", 0)
 NONE: Answers = 0, 0
@@ -77,6 +78,18 @@ def test_a_partition_waits_for_its_own_answer_alone(others: int) -> None:
     assert start.takes(sick[-1], 1, NONE, 6.0) == WAITS
     assert not start.closes(A, (1, 0), 6.0)
     assert start.takes(B, 1, NONE, 6.0) == ON_PROBATION, "a partition that comes later"
+
+
+def test_a_batch_without_a_partition_may_be_of_each_one_of_its_topic() -> None:
+    """For a while: it may be of another one, which is refused. One answer of the topic is enough."""
+    start, unplaced = begun(), ("a", UNPLACED)
+    assert start.takes(unplaced, 1, NONE, 5.0) == ON_PROBATION
+    assert start.takes(A, 1, NONE, 5.0, NONE) == ON_PROBATION, "it is of the same batch"
+    other = ("a", 1)
+    assert start.takes(other, 1, NONE, 5.1, NONE) == WAITS
+    assert start.takes(B, 1, NONE, 5.1, NONE) == ON_PROBATION, "a partition of another topic"
+    assert start.takes(other, 1, NONE, 5.1, (1, 0)) == ON_PROBATION
+    assert start.takes(("a", 2), 1, NONE, 5.0 + LINGER + LONGEST_UNPLACED, NONE) == ON_PROBATION
 
 
 def test_what_failed_is_followed_by_another_first_batch() -> None:

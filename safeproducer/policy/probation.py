@@ -28,6 +28,7 @@ FREE: Final = 2
 
 Answers = tuple[int, int]
 """Records of a partition that were delivered so far, and that failed."""
+Asked = Callable[[TopicPartition], Answers]
 _NO_ANSWERS: Answers = -1, -1
 
 
@@ -87,31 +88,35 @@ class Probation:
         """Whether nothing has come since the rest."""
         return self.open and self._rest and not self._begun
 
-    def takes(
-        self, tp: TopicPartition, size: int, answers: Answers, now: float, of_topic: Answers = _NO_ANSWERS
-    ) -> int:
-        """Whether a record more of the partition may go: it WAITS, goes ON_PROBATION, or is FREE.
-
-        `of_topic`: answers of its topic. A batch of records that named no partition may be of this one.
-        """
+    def takes(self, tp: TopicPartition, size: int, answers: Asked, now: float) -> int:
+        """Whether a record more of the partition may go: it WAITS, goes ON_PROBATION, or is FREE."""
         batch = self._begun.get(tp)
         if not self.open:
             return FREE
-        if batch is None and (unplaced := self._begun.get((tp[0], UNPLACED))) is not None:
-            ends = unplaced.until + LONGEST_UNPLACED
-            if of_topic == unplaced.before and unplaced.until <= now < ends and not self._gathers:
-                return WAITS
-        if batch is None or batch.is_over(answers, now):
-            if batch is not None and answers[0] > batch.before[0] and not self._repeats:
+        if batch is None and self._awaits_unplaced((tp[0], UNPLACED), answers, now):
+            return WAITS
+        if batch is None or batch.is_over(answers(tp), now):
+            before = answers(tp)
+            if batch is not None and before[0] > batch.before[0] and not self._repeats:
                 return FREE
             records, left = self._most  # the first goes whatever its size: nothing else would end the wait
-            self._begun[tp] = _Batch(records - 1, left - size, now + self._linger, answers)
+            self._begun[tp] = _Batch(records - 1, left - size, now + self._linger, before)
             self._unanswered.append(tp)
             return ON_PROBATION
         if batch.records > 0 and batch.bytes >= size and (now < batch.until or self._gathers):
             self._begun[tp] = batch._replace(records=batch.records - 1, bytes=batch.bytes - size)
             return ON_PROBATION
         return WAITS
+
+    def _awaits_unplaced(self, tp: TopicPartition, answers: Asked, now: float) -> bool:
+        """Whether a batch of records that named no partition may be of any one of this topic, and has no answer."""
+        batch = self._begun.get(tp)
+        if batch is None or not batch.until <= now < batch.until + LONGEST_UNPLACED or self._gathers:
+            return False
+        if batch.before is _NO_ANSWERS or answers(tp) != batch.before:
+            self._begun[tp] = batch._replace(before=_NO_ANSWERS)  # the sum over its partitions is asked for once
+            return False
+        return True
 
     def give_back(self, tp: TopicPartition, size: int) -> None:
         """A record was not sent after all, so no answer to it will end the wait."""
@@ -135,7 +140,7 @@ class Probation:
             if batch.before is not _NO_ANSWERS and has_nothing_of(tp, batch.until + _LATE_THREADS):
                 self._begun[tp] = batch._replace(before=_NO_ANSWERS)
 
-    def look(self, answers: Callable[[TopicPartition], Answers], seen: Seen, in_lane: int, now: float) -> bool:
+    def look(self, answers: Asked, seen: Seen, in_lane: int, now: float) -> bool:
         """Whether what may go has changed; the lane has so many records and events."""
         before, (unreached, measuring, wants_lane) = (self.open, self.paced, self._repeats), seen
         self._gathers = self._gathers and unreached
@@ -153,9 +158,7 @@ class Probation:
             self._unanswered.clear()
         return before != (self.open, self.paced, self._repeats)
 
-    def _is_over(
-        self, tp: TopicPartition, answers: Callable[[TopicPartition], Answers], in_lane: int, now: float
-    ) -> bool:
+    def _is_over(self, tp: TopicPartition, answers: Asked, in_lane: int, now: float) -> bool:
         batch = self._begun.get(tp)
         if batch is None or batch.is_over(answers(tp), now):
             return True

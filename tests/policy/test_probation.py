@@ -12,13 +12,22 @@ from safeproducer.policy.probation import (
     ON_PROBATION,
     WAITS,
     Answers,
+    Asked,
     Probation,
     Seen,
 )
 from safeproducer.policy.types import UNPLACED, TopicPartition
 
 A, B = ("a", 0), ("b", 0)
-NONE: Answers = 0, 0
+NO_ANSWERS: Answers = 0, 0
+
+
+def told(delivered: int, failed: int = 0) -> Asked:
+    """Each partition, and each topic, has so many answers."""
+    return lambda _: (delivered, failed)
+
+
+NONE = told(0)
 LINGER = 0.005
 
 
@@ -31,7 +40,7 @@ class Counts:
 
     def __call__(self, tp: TopicPartition) -> Answers:
         self.asked += 1
-        return self.by_tp.get(tp, NONE)
+        return self.by_tp.get(tp, NO_ANSWERS)
 
 
 def begun(records: int = 100, size: int = 10_000, **given: bool) -> Probation:
@@ -46,16 +55,16 @@ def test_what_comes_within_a_linger_is_one_batch() -> None:
     start = begun()
     assert start.takes(A, 1, NONE, 5.0) == ON_PROBATION
     assert start.takes(A, 1, NONE, 5.0 + LINGER / 2) == ON_PROBATION
-    assert not start.closes(A, NONE, 5.0 + LINGER / 2)
+    assert not start.closes(A, NO_ANSWERS, 5.0 + LINGER / 2)
     assert start.takes(A, 1, NONE, 5.0 + LINGER) == WAITS
-    assert start.closes(A, NONE, 5.0 + LINGER)
+    assert start.closes(A, NO_ANSWERS, 5.0 + LINGER)
 
 
 @pytest.mark.parametrize(("records", "size"), [(3, 10_000), (100, 3)])
 def test_a_batch_ends_by_count_and_by_size(records: int, size: int) -> None:
     start = begun(records, size)
     assert [start.takes(A, 1, NONE, 5.0) for _ in range(4)] == [ON_PROBATION] * 3 + [WAITS]
-    assert start.closes(A, NONE, 5.0)
+    assert start.closes(A, NO_ANSWERS, 5.0)
     assert start.takes(B, 1, NONE, 5.0) == ON_PROBATION
 
 
@@ -74,7 +83,7 @@ def test_a_partition_waits_for_its_own_answer_alone(others: int) -> None:
     for tp in (*sick, A):
         assert start.takes(tp, 1, NONE, 5.0) == ON_PROBATION
     assert start.takes(A, 1, NONE, 6.0) == WAITS
-    assert [start.takes(A, 1, (1, 0), 6.0) for _ in range(500)] == [FREE] * 500
+    assert [start.takes(A, 1, told(1, 0), 6.0) for _ in range(500)] == [FREE] * 500
     assert start.takes(sick[-1], 1, NONE, 6.0) == WAITS
     assert not start.closes(A, (1, 0), 6.0)
     assert start.takes(B, 1, NONE, 6.0) == ON_PROBATION, "a partition that comes later"
@@ -84,20 +93,20 @@ def test_a_batch_without_a_partition_may_be_of_each_one_of_its_topic() -> None:
     """For a while: it may be of another one, which is refused. One answer of the topic is enough."""
     start, unplaced = begun(), ("a", UNPLACED)
     assert start.takes(unplaced, 1, NONE, 5.0) == ON_PROBATION
-    assert start.takes(A, 1, NONE, 5.0, NONE) == ON_PROBATION, "it is of the same batch"
+    assert start.takes(A, 1, NONE, 5.0) == ON_PROBATION, "it is of the same batch"
     other = ("a", 1)
-    assert start.takes(other, 1, NONE, 5.1, NONE) == WAITS
-    assert start.takes(B, 1, NONE, 5.1, NONE) == ON_PROBATION, "a partition of another topic"
-    assert start.takes(other, 1, NONE, 5.1, (1, 0)) == ON_PROBATION
-    assert start.takes(("a", 2), 1, NONE, 5.0 + LINGER + LONGEST_UNPLACED, NONE) == ON_PROBATION
+    assert start.takes(other, 1, NONE, 5.1) == WAITS
+    assert start.takes(B, 1, NONE, 5.1) == ON_PROBATION, "a partition of another topic"
+    assert start.takes(other, 1, told(1), 5.1) == ON_PROBATION
+    assert start.takes(("a", 2), 1, NONE, 5.0 + LINGER + LONGEST_UNPLACED) == ON_PROBATION
 
 
 def test_what_failed_is_followed_by_another_first_batch() -> None:
     """Its leader knows no batch of this producer."""
     start = begun()
     assert start.takes(A, 1, NONE, 5.0) == ON_PROBATION
-    assert start.takes(A, 1, (0, 1), 6.0) == ON_PROBATION
-    assert start.takes(A, 1, (0, 1), 7.0) == WAITS
+    assert start.takes(A, 1, told(0, 1), 6.0) == ON_PROBATION
+    assert start.takes(A, 1, told(0, 1), 7.0) == WAITS
 
 
 def test_no_answer_is_waited_for_without_end() -> None:
@@ -105,8 +114,8 @@ def test_no_answer_is_waited_for_without_end() -> None:
     start.takes(A, 1, NONE, 5.0)
     end = 5.0 + LINGER + LONGEST_ALONE
     assert start.takes(A, 1, NONE, end - 0.1) == WAITS
-    assert start.closes(A, NONE, end - 0.1)
-    assert not start.closes(A, NONE, end)
+    assert start.closes(A, NO_ANSWERS, end - 0.1)
+    assert not start.closes(A, NO_ANSWERS, end)
     assert start.takes(A, 1, NONE, end) == ON_PROBATION
 
 
@@ -134,7 +143,7 @@ def test_it_ends_when_each_partition_has_its_answer(first: TopicPartition, secon
     assert start.look(counts, Seen(), 2, 1.0)
     assert not start.open
     assert start.takes(A, 1, NONE, 1.0) == FREE
-    assert not start.closes(A, NONE, 1.0)
+    assert not start.closes(A, NO_ANSWERS, 1.0)
 
 
 def test_it_ends_though_an_answer_never_comes() -> None:
@@ -196,7 +205,7 @@ def test_the_next_batch_is_alone_too_until_it_is_known_which_way_it_goes(seen: S
     start.look(counts, seen, 0, 6.0)
     assert start.open
     assert start.starts is seen.measuring
-    assert [start.takes(A, 1, (1, 0), 6.0 + wait) for wait in (0, LINGER)] == [ON_PROBATION, WAITS]
+    assert [start.takes(A, 1, told(1, 0), 6.0 + wait) for wait in (0, LINGER)] == [ON_PROBATION, WAITS]
     start.look(counts, Seen(), 1, 6.1)
     counts.by_tp[A] = (2, 0)
     start.look(counts, Seen(), 0, 6.2)
@@ -226,4 +235,4 @@ def test_after_a_rest_it_waits_for_the_first_record() -> None:
 def test_one_that_is_not_wanted_holds_nothing() -> None:
     start = Probation(1, 1, LINGER, False)
     assert [start.takes(A, 5, NONE, 0.0) for _ in range(5)] == [FREE] * 5
-    assert not start.closes(A, NONE, 0.0)
+    assert not start.closes(A, NO_ANSWERS, 0.0)

@@ -19,7 +19,7 @@ from safeproducer.policy.pacing import LATE, LATE_TIMES
 from safeproducer.policy.probation import Probation, Seen
 from safeproducer.policy.renewals import Epochs
 from safeproducer.policy.sequence_gaps import SequenceGaps
-from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
+from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
@@ -217,8 +217,7 @@ class DirectLane:
 
     def takes(self, tp: TopicPartition, size: int) -> int:
         """While its probation is open: whether a record more may go; see Probation.takes()."""
-        answers = self._counters.answers
-        return self.probation.takes(tp, size, answers(tp), clock.monotonic(), answers((tp[0], UNPLACED)))
+        return self.probation.takes(tp, size, self._counters.answers, clock.monotonic())
 
     def closes(self, tp: TopicPartition, now: float) -> bool:
         """Whether records of this partition wait for the answer to its batch on probation."""

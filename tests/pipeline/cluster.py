@@ -29,10 +29,14 @@ _REFUSALS = {REFUSE: KafkaError.POLICY_VIOLATION, QUOTA: KafkaError.THROTTLING_Q
 
 @dataclass
 class Broker:
-    """`script`: what it does with the next Produce requests; then it answers them all. `muted_until`: KIP-219."""
+    """`script`: what it does with the next Produce requests; then it answers them all. `muted_until`: KIP-219.
+
+    `throttle`: seconds that each answer announces, beside what the script says.
+    """
 
     round_trip: float
     script: deque[tuple[str, float]] = field(default_factory=deque)
+    throttle: float = 0.0
     muted_until: float = 0.0
     silent: bool = False
     unread: list[Attempt] = field(default_factory=list)
@@ -53,6 +57,10 @@ class ScriptedCluster:
         self.windows: dict[tuple[int, str], int] = {}
         """(node, topic) -> how many batches of a producer it remembers; nothing for one that does not know KIP-1269."""
         self.log: dict[TopicPartition, list[Any]] = defaultdict(list)
+        self.refused: set[TopicPartition] = set()
+        """Partitions below min.insync.replicas: their leader answers, and takes nothing."""
+        self.propagation = 0.0
+        """Seconds for which a client waits for a topic that is not there (topic.metadata.propagation.max.ms)."""
         self.requests = 0
         self.expiration = NEVER
         """Seconds after its newest record timestamp for which a producer ID is remembered (KIP-854)."""
@@ -110,11 +118,15 @@ class ScriptedCluster:
     def heal(self) -> None:
         """Every broker reads and answers again."""
         for broker in self.brokers.values():
-            broker.silent = False
             broker.script.clear()
-            unread, broker.unread = broker.unread, []
-            for attempt in unread:
-                self._read(broker, attempt)
+            self.wake(broker)
+
+    def wake(self, broker: Broker) -> None:
+        """It reads and answers again."""
+        broker.silent = False
+        unread, broker.unread = broker.unread, []
+        for attempt in unread:
+            self._read(broker, attempt)
 
     def send(self, node: int, attempt: Attempt) -> None:
         broker = self.brokers[node]
@@ -141,6 +153,7 @@ class ScriptedCluster:
 
     def _answer(self, broker: Broker, attempt: Attempt, action: str, throttle: float) -> None:
         code = _REFUSALS[action] if action in _REFUSALS else self._write(broker, attempt)
+        throttle = max(throttle, broker.throttle)
         if throttle > 0:
             broker.muted_until = max(broker.muted_until, self.time.now + throttle)
         if action != LOSE_ANSWER:
@@ -155,6 +168,8 @@ class ScriptedCluster:
         tp = attempt.tp
         if self.brokers[self.leaders[tp]] is not broker:
             return KafkaError.NOT_LEADER_FOR_PARTITION
+        if tp in self.refused:
+            return KafkaError.NOT_ENOUGH_REPLICAS
         known = self._last.get((tp, attempt.producer_id))
         if known is not None and self.time.now - known[2] < self.expiration:
             epoch, last, _ = known

@@ -1,6 +1,7 @@
 """A native client that needs no network: as much of librdkafka as the buffered path relies upon.
 
-What it keeps of librdkafka 2.16 and of the C client: one batch of a partition in flight; a batch leaves when it has
+What it keeps of librdkafka 2.16 and of the C client: one batch of a partition in flight, and five requests of a
+connection, for which partitions wait in turn; a batch leaves when it has
 `batch.num.messages` records, when its first is older than `linger.ms`, or during a flush() that lasts; a request that
 is not answered in `socket.timeout.ms` is sent again after a back-off with the same numbers; throttle events are served
 before the reports of the same answer; a purge() of what is on its way, an expiry of its own, and a batch that a broker
@@ -15,7 +16,7 @@ twice, and nothing above librdkafka can prevent it.
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,8 @@ from tests.pipeline.cluster import ScriptedCluster, TopicPartition
 CONNECT = 0.02
 """Seconds until a new client knows the cluster and has a producer ID."""
 _EXPIRY_SCAN = 1.0
+_ASKS_AGAIN = 0.1
+"""Seconds between two questions for a topic that is not there."""
 _CREATE_TIME = 1
 SPINNING = 20_000
 SPLITS_FROM = 0.2
@@ -67,6 +70,8 @@ class Attempt:
     epoch: int
     sequence: int
     over: bool = False
+    node: int | None = None
+    """Whose connection it takes up, until its answer or its time-out."""
 
     @property
     def tp(self) -> TopicPartition:
@@ -104,6 +109,11 @@ class Toppar:
         self.epoch, self.base = 0, 1
         """The first record of an epoch has sequence number 0."""
 
+    @property
+    def in_request(self) -> int:
+        """Records of a request that is under way: one that waits for another try is in none."""
+        return 0 if self.batch is None or self.batch.attempt is None else len(self.batch.messages)
+
 
 class FakeNative:
     """See the module. `lane` is whatever the test calls it; `on_produce` sees every record before it is taken."""
@@ -127,12 +137,18 @@ class FakeNative:
         self.expired_inside = 0
         self.produce_requests: dict[int, int] = dict.fromkeys(cluster.brokers, 0)
         self.sent_bytes: dict[int, int] = dict.fromkeys(cluster.brokers, 0)
+        self._most_in_flight = min(5, config.get("max.in.flight.requests.per.connection", 5))
+        self._in_flight: Counter[int] = Counter()
+        self._received: Counter[int] = Counter()
+        self._turns: dict[int, deque[Toppar]] = defaultdict(deque)
+        """Broker -> partitions whose next request waits for its connection, and during a flush() goes first."""
         self._round_trips: dict[int, float] = {}
         self._toppars: dict[TopicPartition, Toppar] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}
         self._metadata: dict[str, float] = {}
         """Topic -> when it heard of it last."""
+        self._asks: set[str] = set()
         self._urgent: deque[Callable[[], None]] = deque()
         self._events: deque[tuple[bool, Callable[[], None]]] = deque()
         """(whether it is the report of a record, what runs it)."""
@@ -185,8 +201,10 @@ class FakeNative:
         elif partition < 0 and known:
             partition = self._choose(message)
         self._enqueue(message, (topic, partition))
-        if known is None:
-            self.time.after(CONNECT, lambda: self._connected(topic))
+        if known is None and topic not in self._asks:
+            self._asks.add(topic)
+            until = self.time.now + self.cluster.propagation
+            self.time.after(CONNECT, lambda: self._connected(topic, until))
 
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int, report: Any) -> int:
         """As rd_kafka_produce_batch(): what goes to a named partition is left out of the count of accepted records.
@@ -222,7 +240,8 @@ class FakeNative:
             if timeout > 0 and self._misses:
                 self._misses -= 1
             elif timeout != 0:
-                for toppar in tuple(self._toppars.values()):
+                waits = [toppar for turns in self._turns.values() for toppar in turns]
+                for toppar in (*waits, *self._toppars.values()):
                     self._send(toppar)
             while True:
                 self._serve(raise_at_once=False, errors=errors)
@@ -360,8 +379,11 @@ class FakeNative:
             self._leaders[topic, number] = leader
             self._epochs[topic, number] = self.cluster.leader_epochs[topic, number]
 
-    def _connected(self, topic: str) -> None:
+    def _connected(self, topic: str, until: float) -> None:
         if topic in self._metadata:
+            return
+        if self.time.now < until and not self.cluster.topic(topic):
+            self.time.after(_ASKS_AGAIN, lambda: self._connected(topic, until))
             return
         self._learn(topic)
         known = self.cluster.topic(topic)
@@ -391,7 +413,7 @@ class FakeNative:
     def _send(self, toppar: Toppar) -> None:
         if toppar.batch is not None or not toppar.queue or toppar.tp not in self._leaders or self._fatal is not None:
             return
-        if self._drains:
+        if self._drains or self._waits_for_turn(toppar):
             return
         taken = [toppar.queue.popleft() for _ in range(min(len(toppar.queue), self.batch_records))]
         if toppar.queue:
@@ -402,13 +424,14 @@ class FakeNative:
     def _transmit(self, batch: Batch) -> None:
         if batch.toppar.batch is not batch or batch.attempt is not None or self._drains:  # purged, sent, or to wait
             return
-        if self._fatal is not None:
+        if self._fatal is not None or self._waits_for_turn(batch.toppar):
             return
         if batch.toppar.epoch != self.epoch:
             batch.toppar.epoch, batch.toppar.base = self.epoch, batch.messages[0].number
         sequence = batch.messages[0].number - batch.toppar.base
-        attempt = batch.attempt = Attempt(batch, self.producer_id, self.epoch, sequence)
         node = self._leaders[batch.toppar.tp]
+        attempt = batch.attempt = Attempt(batch, self.producer_id, self.epoch, sequence, node=node)
+        self._in_flight[node] += 1
         batch.toppar.sent += len(batch.messages)
         batch.toppar.sent_bytes += (size := sum(message.bytes for message in batch.messages))
         self.sent_bytes[node] += size
@@ -418,10 +441,33 @@ class FakeNative:
         def give_up() -> None:
             if not attempt.over and self.time.now - sent_at >= self.socket_timeout - 1e-9:
                 self._retry(attempt)
+            self._free(attempt)
 
         self.time.after(self.socket_timeout, give_up)
         self.cluster.send(node, attempt)
         self._round_trips[node] = self.cluster.brokers[node].round_trip
+
+    def _waits_for_turn(self, toppar: Toppar) -> bool:
+        """Whether the connection to its leader takes no more requests now; then it is asked again when one is over."""
+        node = self._leaders[toppar.tp]
+        turns, full = self._turns[node], self._in_flight[node] >= self._most_in_flight
+        if full and toppar not in turns:
+            turns.append(toppar)
+        elif not full and toppar in turns:
+            turns.remove(toppar)
+        return full
+
+    def _free(self, attempt: Attempt) -> None:
+        """Its request is over: the connection takes another one."""
+        if (node := attempt.node) is None:
+            return
+        attempt.node = None
+        self._in_flight[node] -= 1
+        for toppar in tuple(self._turns[node]):
+            if toppar.batch is not None:
+                self._transmit(toppar.batch)
+            else:
+                self._look(toppar)
 
     def _retry(self, attempt: Attempt) -> None:
         attempt.over = True
@@ -442,6 +488,12 @@ class FakeNative:
                 self._look(toppar)
 
     def answered(self, attempt: Attempt, code: int, throttle: float) -> None:
+        """Its answer is there."""
+        self._received[self._leaders[attempt.tp]] += 1
+        self._take_answer(attempt, code, throttle)
+        self._free(attempt)
+
+    def _take_answer(self, attempt: Attempt, code: int, throttle: float) -> None:
         if throttle > 0:
             node = self._leaders[attempt.tp]
             self._urgent.append(lambda: self._throttled(node, throttle))
@@ -450,6 +502,9 @@ class FakeNative:
         toppar = attempt.batch.toppar
         if code == KafkaError.NOT_LEADER_FOR_PARTITION:
             self._learn(attempt.tp[0])
+            self._retry(attempt)
+            return
+        if code == KafkaError.NOT_ENOUGH_REPLICAS:
             self._retry(attempt)
             return
         if code == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER:
@@ -563,7 +618,7 @@ class FakeNative:
                 "partition": number,
                 "leader": leader,
                 "leader_epoch": self._epochs.get((topic, number), -1),
-                "msgs_inflight": 0 if toppar.batch is None else len(toppar.batch.messages),
+                "msgs_inflight": toppar.in_request,
                 "msgq_cnt": len(toppar.queue),
                 "txmsgs": toppar.sent,
                 "msgs": toppar.accepted - toppar.uncounted,
@@ -577,7 +632,7 @@ class FakeNative:
                 "name": f"b{node}",
                 "state": "UP",
                 "waitresp_cnt": 0,
-                "rx": 0,
+                "rx": self._received[node],
                 "tx": 0,
                 "txbytes": self.sent_bytes[node],
                 "req": {"Produce": self.produce_requests[node]},

@@ -110,6 +110,8 @@ class Accepted:
     placed: int | None = None
     acknowledged: int | None = None
     """In which partition, as its native producer told the library."""
+    ended: float | None = None
+    """When its report was run."""
 
     @property
     def error(self) -> KafkaError | None:
@@ -299,6 +301,7 @@ class Rig:
         if record is None:
             raise RuleError(f"rule 7: a report of {value!r}, which was not accepted")
         record.reports.append(error)
+        record.ended = self.time.now
         record.placed = message.partition()
         if len(record.reports) > 1:
             raise RuleError(f"rule 7: {value!r} was reported twice: {record.reports}")

@@ -71,6 +71,8 @@ class FactGatherer:
     def _of_path(self, direct: DirectLane, buffer: PartitionBuffer, now: float) -> tuple[PartitionFacts, int]:
         """Also which path it takes, unless a reason closes that."""
         facts = self._holds.facts(buffer, now)
+        if facts.node is None and facts.throttled_until is not None:
+            self._placement.knows(buffer.topic)  # or it waits for whichever broker throttles, as if that led it
         way, native = path(facts), self.record_buffer.direct_native
         if way == CHANGE and self.record_buffer.has_left_direct(buffer, now):
             if direct.failure is None or (len(native) and now > direct.failure.at + _EMPTIES_WITHIN):

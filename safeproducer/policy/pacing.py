@@ -17,19 +17,22 @@ LATE_TIMES = 5
 
 
 class AckTime:
-    """The sender's thread calls. `seconds` from sending a batch to its last report, smoothed; None before the first."""
+    """The sender's thread calls. `seconds` from sending a batch to its last report, smoothed; None before the first.
+
+    `at`: when that came.
+    """
 
     def __init__(self) -> None:
         self.seconds: float | None = None
-        self._jitter = self._last = self._at = 0.0
+        self._jitter = self._last = self.at = 0.0
 
     def rested(self, at: float) -> bool:
         """Whether a batch that was handed over then was the first one after a rest."""
-        return at > self._at + REST
+        return at > self.at + REST
 
     def observe(self, seconds: float, now: float) -> None:
         """A batch took so long, until now."""
-        self._at = now
+        self.at = now
         if self.seconds is not None:
             self._jitter = (self._jitter + abs(seconds - self._last)) / 2
         self._last = seconds

@@ -6,35 +6,57 @@ partition was well all the while. Beside the producer a plain client gets the sa
 brokers that are the same: a FakeNative, whose connections take five requests at a time, too.
 
 The bound: from produce() to the report a judged record takes at most the round trip of its leader for its own batch,
-for each batch of its own partition that was before it, and for one that was under way; two lingers; and LOOKS. Or, if
+for each batch of its own partition that was before it, for one that was under way, and without linger for one that left
+with its first record; two lingers; and LOOKS. Or, if
 that is longer, what it takes the plain client and LOOKS: then its leader's connection was not free.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from math import ceil
 from typing import Any, ClassVar
+from unittest import mock
 
+import pytest
+from confluent_kafka import KafkaException
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from safeproducer import HoldReason
-from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.pipeline.cluster.cluster_view import ClusterView, Leader
+from safeproducer.policy.backlog import Backlogs
+from safeproducer.policy.probation import WAITS, Probation
+from safeproducer.policy.types import TopicPartition
+from tests.effort import effort
 from tests.pipeline.cluster import Broker, ScriptedCluster
 from tests.pipeline.fake_native import FakeNative, NativeMessage, Toppar
 from tests.pipeline.rig import Accepted, Rig, RuleError, rigged
 
-LOOKS = 0.1
+LOOKS = 0.2
 """Seconds: looks of the sender, a question to a broker before a topic's first record, the next poll()."""
 CHANGES = 0.6
 """Seconds more while a partition changes its lane: statistics of both lanes, each half a second old at most."""
 SETTLES = 5.0
 """Seconds after which a partition that was not well counts as well again: half of that is a throttle time's probing."""
+TRIGGERS = 0.02
+"""Seconds between two flush triggers of a batch lane."""
 POLLS, LEAST = 0.02, 0.0005
 MISSING = "missing"
 NUMBERS = st.integers(0, 49)
 NODES = st.integers(0, 4)
+
+
+def served(rig: Rig, seconds: float, most: float = POLLS) -> None:
+    """By an application that polls all the time, while the sender comes when it wants to."""
+    sender, end = rig.engine.sender, rig.time.now + seconds
+    while (left := end - rig.time.now) > LEAST:
+        due = min(sender.turn(), sender.asked)
+        rig.poll(min(left, most, max(LEAST, due - rig.time.now)))
 
 
 class PlainClient(FakeNative):
@@ -59,7 +81,7 @@ class PlainClient(FakeNative):
 class HealthyMachine(RuleBasedStateMachine):
     """Subclasses choose the mode."""
 
-    config: ClassVar[dict[str, Any]] = {}
+    config: ClassVar[dict[str, Any]] = {"safeproducer.mode": "auto"}
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +98,7 @@ class HealthyMachine(RuleBasedStateMachine):
         brokers=st.integers(1, 5),
         topics=st.lists(st.integers(1, 10), min_size=1, max_size=10),
         leaders=st.lists(NODES, min_size=1, max_size=50),
-        round_trip=st.sampled_from([0.001, 0.02, 0.1]),
+        round_trip=st.sampled_from([0.001, 0.02, 0.1, 0.3]),
         linger=st.sampled_from([0, 5, 50]),
         batch=st.sampled_from([1, 3, 10, 1000]),
     )
@@ -110,24 +132,29 @@ class HealthyMachine(RuleBasedStateMachine):
     # --- the application ---------------------------------------------------------------------
 
     def _produce(self, tp: TopicPartition, key: bytes | None = None) -> None:
-        now, before = self.time.now, len(self.rig.records)
+        now = self.time.now
         self.rig.produce(*tp, key)
-        value = b"%d" % before
+        value = next(reversed(self.rig.records))
         self.plain.produce(tp[0], value, key, tp[1], None)
-        if self.sick.get(tp, True) or now < self.well_from[tp]:
+        if self.sick[tp] or now < self.well_from[tp]:
             self.exempt.add(value)
             return
         mine = [record for record in self.rig.open_records if (record.topic, record.partition) == tp]
         if any(b"%d" % record.number in self.exempt for record in mine):
             self.exempt.add(value)
             return
-        allowed = (ceil(len(mine) / self.batch) + 1) * self._turn(tp) + 2 * self.linger + LOOKS
+        batches = ceil(len(mine) / self.batch) + (1 if self.linger else 2)
+        allowed = batches * self._turn(tp) + 2 * self.linger + LOOKS
         self.allowed[value] = allowed, self._waits(tp)
 
     def _turn(self, tp: TopicPartition) -> float:
-        """Seconds until each partition of its leader had a request, five at a time."""
+        """Seconds until each partition of its leader had a request, five at a time.
+
+        By a batch lane twice: after a flush trigger that filled the connection the others wait for the next one.
+        """
         leaders = self.clusters[0].leaders
-        return ceil(sum(leader == leaders[tp] for leader in leaders.values()) / 5) * self.round_trip
+        of_it = sum(leader == leaders[tp] for leader in leaders.values())
+        return self.round_trip if of_it <= 5 else 2 * ceil(of_it / 5) * max(self.round_trip, TRIGGERS)
 
     def _waits(self, tp: TopicPartition) -> dict[HoldReason, float]:
         """Seconds for which this partition waited, by reason."""
@@ -156,24 +183,20 @@ class HealthyMachine(RuleBasedStateMachine):
 
     @rule()
     def produce_to_no_topic(self) -> None:
-        """Both wait for it."""
-        self._produce((MISSING, 0))
+        """Both wait for it, and refuse records after a while."""
+        for produce in (partial(self.rig.produce, MISSING, 0), partial(self.plain.produce, MISSING, b"", None, 0)):
+            with suppress(KafkaException):
+                produce()
 
     @rule(seconds=st.sampled_from([0.01, 0.1, 0.6, 2.0]))
     def serve(self, seconds: float) -> None:
         """It polls all the time, and the sender comes when it wants to."""
-        self._serve(seconds, POLLS)
+        served(self.rig, seconds)
 
     @rule(seconds=st.sampled_from([3.0, 12.0]))
     def rest(self, seconds: float) -> None:
         """And produces nothing."""
-        self._serve(seconds, 5 * POLLS)
-
-    def _serve(self, seconds: float, most: float) -> None:
-        sender, end = self.rig.engine.sender, self.time.now + seconds
-        while (left := end - self.time.now) > LEAST:
-            due = min(sender.turn(), sender.asked)
-            self.rig.poll(min(left, most, max(LEAST, due - self.time.now)))
+        served(self.rig, seconds, 5 * POLLS)
 
     # --- what is the matter with some ----------------------------------------------------------
 
@@ -193,6 +216,12 @@ class HealthyMachine(RuleBasedStateMachine):
         self._falls(tp, "refused")
         for cluster in self.clusters:
             cluster.refused.add(tp)
+
+    @rule(node=NODES)
+    def refuse_most(self, node: int) -> None:
+        """All that a broker leads, but for one."""
+        for tp in self._led(node)[1:]:
+            self.refuse(self.tps.index(tp))
 
     @rule(number=NUMBERS)
     def accept(self, number: int) -> None:
@@ -283,7 +312,9 @@ class HealthyMachine(RuleBasedStateMachine):
         if took <= allowed:
             return
         waits = self._waits((record.topic, record.partition))
-        waited = {why: seconds - before.get(why, 0.0) for why, seconds in waits.items() if seconds > before.get(why, 0.0)}
+        waited = {
+            why: seconds - before.get(why, 0.0) for why, seconds in waits.items() if seconds > before.get(why, 0.0)
+        }
         allowed += min(CHANGES, waited.get(HoldReason.LANE_CHANGE, 0.0))
         if took <= allowed:
             return
@@ -298,7 +329,8 @@ class HealthyMachine(RuleBasedStateMachine):
             )
 
     def _state(self) -> str:
-        return f"sick: { {tp: ills for tp, ills in self.sick.items() if ills} }; {self.rig.dispatcher.record_buffer.waits()}"
+        sick = {tp: ills for tp, ills in self.sick.items() if ills}
+        return f"Sick: {sick}; waiting: {self.rig.dispatcher.record_buffer.waits()}"
 
     def _check_reasons(self) -> None:
         """Nor is the leader of a healthy partition called silent."""
@@ -316,3 +348,169 @@ class HealthyMachine(RuleBasedStateMachine):
                 self.healthy()
         finally:
             self._stack.close()
+
+
+class KeyedHealthyMachine(HealthyMachine):
+    """With an order for each key, and several lanes."""
+
+    config: ClassVar[dict[str, Any]] = {"safeproducer.mode": "auto", "safeproducer.ordering": "key"}
+
+
+class HeldHealthyMachine(HealthyMachine):
+    """Everything is held back."""
+
+    config: ClassVar[dict[str, Any]] = {"safeproducer.mode": "held"}
+
+
+class CrowdedMachine(HealthyMachine):
+    """One broker, whose connection partitions wait for longer than an answer usually takes."""
+
+    @initialize(batch=st.sampled_from([1, 10]), linger=st.sampled_from([0, 5]))
+    def start(self, batch: int, linger: int) -> None:  # type: ignore[override]
+        HealthyMachine.start(self, 1, [10] * 5, [0], 0.3, linger, batch)
+
+
+@pytest.mark.timeout(0 if "FEED_EXAMPLES" in os.environ else 600)
+@pytest.mark.parametrize("machine", [HealthyMachine, KeyedHealthyMachine, HeldHealthyMachine, CrowdedMachine])
+def test_healthy_partitions_never_wait(machine: type[HealthyMachine]) -> None:
+    """In both modes and orders."""
+    asked = os.environ.get("FEED_EXAMPLES")
+    run_state_machine_as_test(
+        machine, settings=settings(effort(int(asked or "10"), 15), derandomize=asked is None, deadline=None)
+    )
+
+
+real_takes = Probation.takes
+
+
+def within_one_budget(self: Probation, tp: TopicPartition, size: int, answers: tuple[int, int], now: float) -> int:
+    taken = sum(self._most[0] - batch.records for batch in self._begun.values())
+    return WAITS if self.open and taken >= self._most[0] else real_takes(self, tp, size, answers, now)
+
+
+def after_another(self: Probation, tp: TopicPartition, size: int, answers: tuple[int, int], now: float) -> int:
+    first = self._unanswered[0] if self.open and self._unanswered else tp
+    return real_takes(self, tp, size, answers, now) if first == tp else WAITS
+
+
+def late_is_silent(self: Backlogs, now: float, patience: float, _: Any) -> frozenset[TopicPartition]:
+    return frozenset(tp for tp, row in self._by_tp.items() if row.history and now - row.advanced_at >= patience)
+
+
+def of_any_broker(self: ClusterView, _: TopicPartition, now: float) -> Leader:
+    return Leader(None, self.throttle.deadline(None, now), self.throttle.probes(None, now))
+
+
+PLANTS: dict[str, tuple[type[HealthyMachine], Any, str, Any]] = {
+    "a budget for all": (HealthyMachine, Probation, "takes", within_one_budget),
+    "a partition that waits for another": (HealthyMachine, Probation, "takes", after_another),
+    "lateness taken for silence": (CrowdedMachine, Backlogs, "silent", late_is_silent),
+    "a throttle time that holds all": (HealthyMachine, ClusterView, "leader_state", of_any_broker),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTS)
+def test_the_machine_finds_a_planted_bug(bug: str) -> None:
+    """Or its rule would be worth nothing."""
+    machine, *planted = PLANTS[bug]
+    with mock.patch.object(*planted), pytest.raises(RuleError, match="healthy"):
+        run_state_machine_as_test(machine, settings=settings(effort(150, 20), deadline=None))
+
+
+# --- what the machine found -------------------------------------------------------------------------------------------
+
+REFUSED = ("r", 0)
+CONFIG: dict[str, Any] = {"message.timeout.ms": 120_000, "socket.timeout.ms": 10_000, "linger.ms": 5}
+
+
+@contextmanager
+def beside_a_refused_one(config: dict[str, Any], round_trip: float = 0.002) -> Iterator[Rig]:
+    """The leader of r [0] takes nothing of it, so that a lane is never empty. The topics a and n are well.
+
+    Broker 1 leads the first partition of each, broker 2 the second.
+    """
+    with rigged(CONFIG | config, dict.fromkeys((1, 2, 3), round_trip), {"a": 3, "n": 3, "r": 5}) as rig:
+        rig.cluster.refused.add(REFUSED)
+        rig.produce(*REFUSED)
+        yield rig
+        rig.cluster.refused.clear()
+        rig.cluster.brokers[1].throttle = 0.0
+        rig.close()
+
+
+def test_a_new_topic_waits_for_no_throttle_time_of_another_broker() -> None:
+    """Who leads it is asked for: until that is known it may be the broker that throttles."""
+    with beside_a_refused_one({"safeproducer.mode": "auto"}) as rig:
+        rig.cluster.brokers[1].throttle = 20.0
+        rig.produce("a", 0)
+        served(rig, 1.0)
+        rig.produce("n", 1)
+        served(rig, 1.0)
+        assert rig.open_records[-1].topic != "n"
+
+
+def test_a_partition_that_the_direct_lane_never_had_changes_at_once() -> None:
+    """Its statistics show no such topic, so it has nothing of it; it is never empty, as another one is refused."""
+    with beside_a_refused_one({"safeproducer.mode": "auto", "safeproducer.ordering": "key"}, round_trip=0.1) as rig:
+        rig.produce("a", 0)
+        served(rig, 5.0)
+        assert rig.engine.updates.holds.prefers_batches
+        rig.produce("n", 1)
+        served(rig, 2.0)
+        assert rig.open_records[-1].topic != "n"
+
+
+def test_refused_batches_take_up_no_connection() -> None:
+    """They wait for another try inside librdkafka; others of that broker went on waiting for them."""
+    config = {"safeproducer.mode": "held", "safeproducer.ordering": "key", "max.in.flight.requests.per.connection": 1}
+    with beside_a_refused_one(config) as rig:
+        served(rig, 4.0)
+        for _ in range(3):
+            rig.produce("a", 0)
+            served(rig, 0.5)
+        assert [record.topic for record in rig.open_records] == ["r"]
+
+
+def test_a_batch_that_waited_for_its_turn_is_not_owed_an_answer_at_once() -> None:
+    """For longer than is usual it was in no request, and its leader answered all the time."""
+    round_trips, partitions = {1: 0.3}, {"a": 40}
+    with rigged(CONFIG | {"safeproducer.mode": "held", "linger.ms": 50}, round_trips, partitions) as rig:
+        for _ in range(60):
+            for number in range(40):
+                rig.produce("a", number)
+            served(rig, 0.1)
+            reasons = {reason for _, _, reason in rig.dispatcher.record_buffer.waits().values()}
+            assert HoldReason.LEADER_SILENT not in reasons
+        rig.close()
+
+
+def waits_beside(config: dict[str, Any], round_trip: float, seconds: float) -> tuple[float, int]:
+    """The longest wait of records that are well, one each 50 ms, beside one each second that is refused; how many of
+    them wait for a tenth of a second more than the rest."""
+    with beside_a_refused_one({"message.timeout.ms": 8000, **config}, round_trip) as rig:
+        end = rig.time.now + seconds
+        for number in range(int(seconds * 20)):
+            rig.produce("a", number % 3)
+            if not number % 20:
+                rig.produce(*REFUSED)
+            served(rig, 0.05)
+        found = [record for record in rig.records.values() if record.topic == "a" and record.at < end - 2]
+        assert all(record.ended is not None and record.error is None for record in found)
+        took = sorted((record.ended or end) - record.at for record in found)
+        return took[-1], sum(each > took[len(took) // 2] + 0.1 for each in took)
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+def test_at_the_deadline_of_others_the_direct_lane_is_closed_for_less_than_a_second(ordering: str) -> None:
+    """Once, while it is drained, purged, and its statistics are awaited; then while the partition changes its lane."""
+    longest, late = waits_beside({"safeproducer.mode": "auto", "safeproducer.ordering": ordering}, 0.002, 30.0)
+    assert longest < 1.0
+    assert late < 40
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+def test_a_partition_that_is_refused_for_long_does_not_close_all_batch_lanes(ordering: str) -> None:
+    """After the purge of a lane that has stalled its batches are alone, in one lane after the other: all were closed,
+    and what was healthy failed."""
+    longest, _ = waits_beside({"safeproducer.mode": "held", "safeproducer.ordering": ordering}, 0.05, 60.0)
+    assert longest < 1.0

@@ -169,7 +169,7 @@ class InFlightBatch:
 
     It refers to no native producer: that one holds its callbacks while records are under way, and would never be freed.
     `lane` is the number of its lane. `at`: when it was handed over; `sent_at`: when it was flushed first, if it needs
-    that. `runs`: (number of the report, how many records have it), in order.
+    that; `queued_at`: when it was last seen in no request. `runs`: (number of the report, how many records have it).
     A record whose deadline passes first is reported by `expire()`; what librdkafka says of it later is swallowed, but
     the batch keeps its place until librdkafka has said it.
     """
@@ -188,7 +188,7 @@ class InFlightBatch:
         self.tp = tp
         self.records = records
         self.full = full
-        self.at = self.sent_at = at
+        self.at = self.sent_at = self.queued_at = at
         self.ack = ack
         self.lane = lane
         self.broker = broker

@@ -255,7 +255,7 @@ class Dispatcher(FactGatherer):
             if waited > max(LATE, much) and not self._holds.cluster.answers(batch.broker, batch.sent_at):
                 self._holds.cluster.outdated.answered_late(buffer.tp, batch.lane, batch.sent_at, now)
                 waited = much or waited
-            self._choice.resolved(batch, now)
+            self._choice.resolved(batch)
             if not batch.expired and not batch.reports.rejections:
                 buffer.ack.observe(waited, now)
             self._flush_timer.discard(batch)

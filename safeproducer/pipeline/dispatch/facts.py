@@ -86,30 +86,31 @@ class FactGatherer:
     def _of_lane(
         self, facts: PartitionFacts, buffer: PartitionBuffer, now: float
     ) -> tuple[PartitionFacts, BatchLane | None] | None:
-        placement, choice, node = self._placement, self._choice, facts.node
+        placement, choice = self._placement, self._choice
         if not placement.knows(buffer.topic):
             # A lane that is new asks for its topics; that is no reason as long as the leader throttles anyway.
             return facts._replace(unknown=facts.throttled_until is None), None
         if placement.place(buffer, now):
             return None
-        lane = choice.lane_for(buffer, node, now)
+        lane = choice.lane_for(buffer, now)
         facts = self._with_batch(facts, lane, buffer, now)
-        closed = lane is None or lane.draining or lane.permit.denied or choice.is_closed(lane, buffer, node, now)
+        closed = lane is None or lane.draining or lane.permit.denied or choice.is_closed(lane, buffer, now)
         if closed and hold(facts, BATCH, now) is None:
-            facts = facts._replace(lane=self._of_lanes(lane, node, buffer, now))
+            facts = facts._replace(lane=self._of_lanes(lane, buffer, now))
         return facts, lane
 
     def _with_batch(
         self, facts: PartitionFacts, lane: BatchLane | None, buffer: PartitionBuffer, now: float
     ) -> PartitionFacts:
         delivery, unresolved, node = self._delivery, buffer.unresolved, facts.node
-        in_flight, count = self._choice.in_flight.get(node, 0), len(unresolved)
+        cap = delivery.connection_cap if delivery.spreads and delivery.connection_cap else NEVER
+        in_flight, count = self._choice.on_connections(node, cap, now), len(unresolved)
         full = buffer.waiting >= delivery.batch_records or buffer.bytes >= delivery.batch_bytes
         on_lane = [batch for batch in unresolved if batch.lane == lane.number] if lane is not None and count else ()
         alone = not on_lane or buffer.ack.rested(on_lane[0].at)
         batch = BatchFacts(
             in_flight,
-            delivery.connection_cap or NEVER if in_flight and delivery.spreads else NEVER,
+            cap,
             count,
             self._choice.budget(buffer, now),
             len(on_lane),
@@ -120,7 +121,7 @@ class FactGatherer:
         )
         return PartitionFacts(*facts[:-2], batch)
 
-    def _of_lanes(self, lane: BatchLane | None, node: int | None, buffer: PartitionBuffer, now: float) -> LaneFacts:
+    def _of_lanes(self, lane: BatchLane | None, buffer: PartitionBuffer, now: float) -> LaneFacts:
         """Why none takes the next batch; `lane` would, if that were not closed."""
         lanes, choice = self.lanes, self._choice
         wanted = choice.wanted(buffer, now) if buffer.records else 0
@@ -128,7 +129,7 @@ class FactGatherer:
         return LaneFacts(
             draining=lane is not None and lane.draining,
             outdated=any(choice.is_outdated(other, buffer, now) for other in (living if lane is None else [lane])),
-            gap=not all(choice.is_exclusive(other, buffer, node, now) for other in living),
+            gap=not all(choice.is_exclusive(other, buffer, now) for other in living),
             keys_wait=not buffer.records,
             renewing=lanes.renewing.began and not any(other.ready for other in living),
             renews_at=lanes.renewing.due,

@@ -153,7 +153,7 @@ class Holds:
         if self.direct is not None and buffer.tp in self.direct.silent:
             return -NEVER
         patience = max(LATE, LATE_TIMES * (buffer.ack.seconds or 0.0))
-        return min([batch.at + patience for batch in buffer.unresolved[:1]], default=NEVER)
+        return min([batch.queued_at + patience for batch in buffer.unresolved[:1]], default=NEVER)
 
     def is_silent(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether it does. A batch that waits in librdkafka behind others is in no request yet."""
@@ -166,7 +166,9 @@ class Holds:
             return False
         entry = found.partitions.get(buffer.tp)
         asked = entry is None or entry.in_flight or entry.sent > entry.acknowledged
-        return not asked and self.cluster.answers(self.partitions.leader(*buffer.tp), batch.at)
+        if queues := not asked and self.cluster.answers(self.partitions.leader(*buffer.tp), batch.at):
+            batch.queued_at = found.at  # its own request is made after that
+        return queues
 
     def blocks(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether this partition waits for something that may take long: its broker's throttle time, or its return."""

@@ -16,8 +16,9 @@ from safeproducer.pipeline.record import ACCEPTED_AT
 from safeproducer.policy.decision import BATCH, Hold, PartitionFacts, path
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.lanes import needed, wanted
+from safeproducer.policy.pacing import LATE
 from safeproducer.policy.sequence_gaps import KEPT_OUT
-from safeproducer.policy.types import NEVER, UNPLACED
+from safeproducer.policy.types import UNPLACED
 from safeproducer.policy.window import LEAST
 from safeproducer.settings.delivery import Delivery
 
@@ -39,15 +40,22 @@ class LaneChoice:
     _wake: Callable[[float], None]
     _hint: Callable[[str, int], None] | None
     in_flight: Counter[int | None] = field(default_factory=Counter)
-    _acknowledged: dict[int | None, float] = field(default_factory=dict)
-    """When a broker acknowledged a batch last."""
 
-    def resolved(self, batch: InFlightBatch, now: float) -> None:
+    def resolved(self, batch: InFlightBatch) -> None:
         """A batch has all its reports; one without records was not taken."""
         if batch.records:
             self.in_flight[batch.broker] -= 1
-        if not batch.reports.unknown_outcome:
-            self._acknowledged[batch.broker] = now
+
+    def on_connections(self, node: int | None, most: float, now: float) -> int:
+        """How many batches of a broker are in requests, where `most` may be.
+
+        What has no answer for long waits for another try: refused for now, it would keep others back for good.
+        """
+        count = self.in_flight[node]
+        if count >= most:
+            batches = [batch for lane in self._lanes.living for batch in lane.batches if batch.broker == node]
+            count = sum([now < batch.sent_at + LATE for batch in batches])
+        return count
 
     def act_on(self, hold: Hold, facts: PartitionFacts, buffer: PartitionBuffer, now: float) -> None:
         """A partition waits: have done what may end that."""
@@ -58,7 +66,7 @@ class LaneChoice:
         elif reason in (HoldReason.LANES_BUSY, HoldReason.LANES_LIMITED):
             self._want(lacks.wanted)
         elif lacks.gap and reason is HoldReason.SEQUENCE_GAP:
-            self._await_turn(buffer, facts.node, now)
+            self._await_turn(buffer, now)
             if len(self._lanes) == 1 and not (buffer.unresolved or buffer.pinned):
                 self._want(2)  # the only one is not to be used by others for a while
             elif self._delivery.spreads:
@@ -86,18 +94,18 @@ class LaneChoice:
             return LEAST
         return self.windows.budget(buffer.tp, now).size
 
-    def lane_for(self, buffer: PartitionBuffer, node: int | None, now: float) -> BatchLane | None:
+    def lane_for(self, buffer: PartitionBuffer, now: float) -> BatchLane | None:
         """The batch lane for the next batch; None while all are busy that could take it.
 
         Where one lane after the other is used, it is the first one that is free: so few are used when few are needed.
         """
         if not self._delivery.spreads or buffer.partition == UNPLACED:
-            return self._only_lane(buffer, node, now)
+            return self._only_lane(buffer, now)
         busy = {batch.lane for batch in buffer.unresolved}
         free = (
             lane
             for lane in self._lanes
-            if lane.number not in busy and lane.ready and not self.is_closed(lane, buffer, node, now)
+            if lane.number not in busy and lane.ready and not self.is_closed(lane, buffer, now)
         )
         if not buffer.bound:
             return next(free, None)
@@ -107,9 +115,9 @@ class LaneChoice:
             return min(bound, key=lambda lane: buffer.bound[lane.number][0][ACCEPTED_AT])
         return lanes[0] if lanes and buffer.records else None
 
-    def is_closed(self, lane: BatchLane, buffer: PartitionBuffer, node: int | None, now: float) -> bool:
+    def is_closed(self, lane: BatchLane, buffer: PartitionBuffer, now: float) -> bool:
         """Whether nothing of this partition may go by this lane for now."""
-        return self.is_outdated(lane, buffer, now) or not self.is_exclusive(lane, buffer, node, now)
+        return self.is_outdated(lane, buffer, now) or not self.is_exclusive(lane, buffer, now)
 
     def wanted(self, buffer: PartitionBuffer, now: float) -> int:
         """How many lanes there should be while this partition lacks one."""
@@ -130,7 +138,7 @@ class LaneChoice:
             delivery.batch_records,
         )
 
-    def _only_lane(self, buffer: PartitionBuffer, node: int | None, now: float) -> BatchLane | None:
+    def _only_lane(self, buffer: PartitionBuffer, now: float) -> BatchLane | None:
         """Where one lane takes all: another one only while a batch is alone in it, and not for what is bound to it."""
         lanes = {lane.number: lane for lane in self._lanes if lane.client.failed is None}
         used = buffer.unresolved[0].lane if buffer.unresolved else buffer.lane
@@ -138,7 +146,7 @@ class LaneChoice:
             return lanes[used]
         if buffer.unresolved:  # in a lane that failed
             return None
-        free = (lane for lane in lanes.values() if lane.ready and self.is_exclusive(lane, buffer, node, now))
+        free = (lane for lane in lanes.values() if lane.ready and self.is_exclusive(lane, buffer, now))
         if (found := next(free, None)) is not None or self._lanes.renewing.began:
             return found  # before one that came in place of another has its ID, a batch would wait for half a second
         return next(iter(lanes.values()), None)
@@ -146,28 +154,28 @@ class LaneChoice:
     def is_outdated(self, lane: BatchLane, buffer: PartitionBuffer, now: float) -> bool:
         return self._holds.cluster.outdated.concerns(lane.number, buffer.tp, now)
 
-    def is_exclusive(self, lane: BatchLane, buffer: PartitionBuffer, node: int | None, now: float) -> bool:
-        """Whether a gap in sequence numbers is no obstacle, see BatchLane.takes().
-
-        A leader that has acknowledged nothing since the purge gets one such batch, which says whether it is well: more
-        would close as many lanes to everybody else.
-        """
+    def is_exclusive(self, lane: BatchLane, buffer: PartitionBuffer, now: float) -> bool:
+        """Whether a gap in sequence numbers is no obstacle, see BatchLane.takes()."""
         if not lane.gaps:
             return True
-        return lane.takes(buffer.tp, now) and (buffer.tp not in lane.gaps or self._is_well(node, lane.gaps.purged_at))
+        return lane.takes(buffer.tp, now) and (buffer.tp not in lane.gaps or self._may_be_alone(lane, buffer))
 
-    def _is_well(self, node: int | None, since: float) -> bool:
-        """Whether a broker has acknowledged a batch since then, or none is under way that will tell."""
-        return self._acknowledged.get(node, -NEVER) > since or not any(
-            lane.gaps.exclusive is not None and lane.batches[0].broker == node for lane in self._lanes.living
-        )
+    def _may_be_alone(self, lane: BatchLane, buffer: PartitionBuffer) -> bool:
+        """Whether a partition with a gap may close this lane to others; its leader may refuse it for long.
 
-    def _await_turn(self, buffer: PartitionBuffer, node: int | None, now: float) -> None:
+        Once it was acknowledged after the purge, it may. Else in no other lane, and while others have one left.
+        """
+        others = [other for other in self._lanes.living if other is not lane]
+        closed = [other.gaps.exclusive for other in others if other.gaps.exclusive is not None]
+        proven = buffer.ack.at > lane.gaps.purged_at
+        return proven or not others or (buffer.tp not in closed and len(closed) < len(others))
+
+    def _await_turn(self, buffer: PartitionBuffer, now: float) -> None:
         """Have a lane emptied for a batch that must be alone in it."""
         tp = buffer.tp
         living, bound = self._lanes.living, buffer.bound
         lanes = [lane for lane in living if tp in lane.gaps and (not bound or lane.number in bound)]
         if lanes and not buffer.unresolved:
             lane = min(lanes, key=lambda lane: lane.due)
-            if self._is_well(node, lane.gaps.purged_at):
+            if self._may_be_alone(lane, buffer):
                 lane.gaps.keep_others_out(now + KEPT_OUT)

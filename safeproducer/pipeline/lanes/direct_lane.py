@@ -147,6 +147,12 @@ class DirectLaneCounts:
 
         return self.backlogs.silent(found.at, patience, answered)
 
+    def has_nothing_of(self, tp: TopicPartition, since: float) -> bool:
+        """Whether it was seen without a backlog at a look after `since`, or without the topic, which it never had."""
+        found = self._seen
+        new = found is not None and found.at > since and tp[0] not in found.metadata_ages and tp not in found.partitions
+        return new or self.backlogs.has_nothing_of(tp, since)
+
     def passed_on(self, counters: DeliveryCounters, now: float) -> DirectLaneCounts:
         """For the next owner. Nothing is under way, and what the former one gave has all been acknowledged."""
         earlier = {tp: count.least for tp, count in self.batches(counters, now).items()}
@@ -242,7 +248,7 @@ class DirectLane:
         if not in_lane:
             self._empty_at = now
         since = direct_until + _LATE_THREADS
-        return self._empty_at > since or self.backlogs.has_nothing_of(tp, since)
+        return self._empty_at > since or self.given.has_nothing_of(tp, since)
 
     def unreported(self) -> int:
         """How many records of the producer have no report yet, on whichever path."""

@@ -49,7 +49,7 @@ class LaneChoice:
     def on_connections(self, node: int | None, most: float, now: float) -> int:
         """How many batches of a broker are in requests, where `most` may be.
 
-        What has no answer for long waits for another try: refused for now, it would keep others back for good.
+        A batch without an answer for long waits for another try: it would keep others back for good.
         """
         count = self.in_flight[node]
         if count >= most:

@@ -17,6 +17,7 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
 
+from safeproducer.kafka.arguments import is_no_name
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.properties import canonical, connection_settings
 from safeproducer.policy.client_reports import MANY, TopicMetadata, described, partitions_of
@@ -73,8 +74,9 @@ class Admin:
         then the first of them are asked for one by one, over the connection that there is.
         """
         timeout = within or self._timeout
-        if len(topics) > 1:
-            asked = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout)
+        # A text that cannot be encoded, such as a lone surrogate, ends the process in describe_topics().
+        if len(names := [topic for topic in topics if not is_no_name(topic)]) > 1:
+            asked = self._admin.describe_topics(TopicCollection(names), request_timeout=timeout)
             found = {topic: _answer(future, timeout)[0] for topic, future in asked.items()}
             if told := described({topic: it.partitions for topic, it in found.items() if it is not None}):
                 return told

@@ -213,3 +213,9 @@ def test_a_broker_that_hangs_is_no_reason_to_know_nothing(cluster: FakeCluster, 
         found = asks.at(address).replicas(names)
         assert list(found) in (names[:MANY], names)
         cluster.resume(hangs)
+
+
+def test_a_text_that_no_topic_can_have_is_not_asked_for(asks: Admin, cluster: FakeCluster) -> None:
+    """A lone surrogate ended the process in describe_topics()."""
+    cluster.create_topic("u")
+    assert asks.replicas(["t", "\ud800", "a b", "u"]).keys() == {"t", "u"}

@@ -6,12 +6,11 @@ after the last acknowledged one was given to it when the count of given records 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from safeproducer.policy.expiry import LEAST_LIMIT, purge_at
-from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
 
 
 @dataclass(slots=True)
@@ -21,6 +20,7 @@ class _Backlog:
     `released`: (when, since when the oldest one had waited), of records that were given after they had waited.
     `unanswered_since`: a request with records of it has been under way at each look since then. `sent`: attempts by the
     last progress; `refused`: one that began since then was answered, and no record was acknowledged.
+    `begun_at`: nothing was given before that.
     """
 
     unanswered_since: float = NEVER
@@ -33,9 +33,10 @@ class _Backlog:
     given: int = 0
     acknowledged: int = 0
     at: float = 0.0
+    begun_at: float = 0.0
     advanced_at: float = 0.0
-    history: deque[tuple[float, int, float]] = field(default_factory=deque)
-    released: deque[tuple[float, float]] = field(default_factory=deque)
+    history: list[tuple[float, int, float]] = field(default_factory=list)
+    released: list[tuple[float, float]] = field(default_factory=list)
 
     def note_requests(self, in_flight: int, sent: int, at: float, advances: bool) -> None:
         """Whether the partition `advances`: a record of it was acknowledged, or none was there."""
@@ -62,7 +63,23 @@ class Backlogs:
         self._by_tp: dict[TopicPartition, _Backlog] = {}
         self._earliest: float | None = None
         self._outdated = False
-        self._idle_at = 0.0
+        self._idle_at = self._looked_at = 0.0
+
+    def _of(self, tp: TopicPartition) -> _Backlog:
+        """Of one that was not there at the last look nothing had been given, but for what had no partition yet."""
+        if (found := self._by_tp.get(tp)) is not None:
+            return found
+        unplaced = self._by_tp.get((tp[0], UNPLACED))
+        begun_at = unplaced.history[0][0] if unplaced is not None and unplaced.history else self._looked_at
+        return self._by_tp.setdefault(tp, _Backlog(begun_at=begun_at))
+
+    def looked(self, at: float) -> None:
+        """All partitions that the lane has were observed, as they were then."""
+        self._looked_at = at
+
+    def forget(self, tp: TopicPartition) -> None:
+        """Nothing is open there: it begins as a new one. The observer's thread."""
+        self._by_tp.pop(tp, None)
 
     def idle(self, at: float) -> None:
         """All that was given up to then has ended. Counts were not looked at."""
@@ -91,7 +108,7 @@ class Backlogs:
         than before is one that began anew; the numbers of records go on. `under_way`: how many records were in
         requests, and how many had been put into one, again for each attempt.
         """
-        backlog = self._by_tp.get(tp) or self._by_tp.setdefault(tp, _Backlog())
+        backlog = self._of(tp)
         if counted < backlog.counted:
             backlog.counted_before += backlog.counted
         backlog.counted = counted
@@ -105,20 +122,20 @@ class Backlogs:
                 history.append((when, given, since))
         idle, waited = not history, at
         while backlog.released and backlog.released[0][0] <= at:
-            waited = min(waited, backlog.released.popleft()[1])
+            waited = min(waited, backlog.released.pop(0)[1])
         if given > acknowledged and (not history or history[-1][1] < given):
             # What is new was given between the last look and this one; the earlier time is the safe one for its age.
-            when = max(backlog.at, self._idle_at) or at
+            when = max(backlog.at, backlog.begun_at, self._idle_at) or at
             history.append((when, given, min(when, waited)))
         backlog.note_requests(*under_way, at, acknowledged > backlog.acknowledged or idle)
         while history and history[0][1] <= acknowledged:
-            history.popleft()
+            history.pop(0)
         backlog.given, backlog.acknowledged, backlog.at = given, acknowledged, at
         self._outdated = True
 
     def released(self, tp: TopicPartition, now: float, since: float) -> None:
         """Records are given to the lane from now on that have waited elsewhere, the oldest `since` then. Any thread."""
-        self._by_tp.setdefault(tp, _Backlog()).released.append((now, since))
+        self._of(tp).released.append((now, since))
 
     def earliest(self) -> float | None:
         """No later than when the oldest unacknowledged record was accepted; None when there is none."""
@@ -177,5 +194,5 @@ class Backlogs:
         for backlog in self._by_tp.values():
             backlog.forgiven = backlog.certain
             while backlog.history and backlog.history[0][1] <= backlog.certain:
-                backlog.history.popleft()
+                backlog.history.pop(0)
         self._outdated = True

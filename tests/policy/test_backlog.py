@@ -161,3 +161,40 @@ def test_times_that_applications_gave_are_asked_by_topic() -> None:
 
     backlogs.purge_at(10.0, stamped)
     assert asked == [A[0]]
+
+
+def test_a_partition_that_is_new_is_no_older_than_the_last_look() -> None:
+    """However long ago the lane was idle: all partitions were looked at since, and this one was not there."""
+    backlogs = Backlogs()
+    backlogs.observe(A, 5, 5, 10.0)
+    backlogs.looked(10.0)
+    backlogs.idle(20.0)
+    backlogs.observe(A, 9, 8, 400.0)
+    backlogs.looked(400.0)
+    backlogs.observe(B, 1, 0, 400.5)
+    assert backlogs.oldest() == {A: 20.0, B: 400.0}
+    assert backlogs.purge_at(300.0, lambda topic, at: NEVER) == 320.0
+
+
+def test_a_record_may_have_had_no_partition_at_the_last_look() -> None:
+    """It is as old as the oldest of its topic that had none then."""
+    backlogs = Backlogs()
+    backlogs.observe((B[0], -1), 1, 0, 10.0)
+    backlogs.looked(10.0)
+    backlogs.observe((B[0], -1), 1, 0, 14.0)
+    backlogs.looked(14.0)
+    backlogs.observe(B, 1, 0, 14.5)
+    backlogs.observe((B[0], -1), 1, 1, 14.5)
+    assert backlogs.oldest() == {B: 10.0}
+
+
+def test_a_partition_that_is_forgotten_begins_as_a_new_one() -> None:
+    """Counts of librdkafka go on."""
+    backlogs = Backlogs()
+    backlogs.observe(A, 5, 5, 10.0)
+    backlogs.forget(A)
+    backlogs.looked(10.0)
+    backlogs.observe(A, 6, 5, 11.0)
+    assert backlogs.oldest() == {A: 10.0}
+    backlogs.observe(A, 6, 6, 12.0)
+    assert backlogs.oldest() == {}

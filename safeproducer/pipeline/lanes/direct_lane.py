@@ -129,6 +129,7 @@ class DirectLaneCounts:
             if produced and before is not None and broker.received > before.received:
                 self._answered[node] = found.at
         self._seen = found
+        self.backlogs.looked(found.at)
         self.unsent.seen(found)
         if not found.messages:
             self.backlogs.forgive()

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from safeproducer.policy.types import UNPLACED, TopicPartition
+from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
 
 LONGEST_PACE = 10.0
 """Seconds after which a lane that is still not ready is not waited for any more."""
@@ -20,6 +20,8 @@ LONGEST_ALONE = 120.0
 """Seconds for which the first batch of a partition is waited for, by that partition: a busy cluster may take tens."""
 LONGEST_UNPLACED = 1.5
 """The same of a batch whose partitions are not known, by the partitions of its topic."""
+_SUMS_REST = 0.01
+"""Seconds: a topic may have thousands of partitions."""
 _LATE_THREADS = 0.05
 """A thread that may send has given its record away by then, also on a busy machine."""
 WAITS: Final = 0
@@ -45,23 +47,29 @@ class Seen(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """How much may still be added to a partition's batch, and until when; `before`: its answers when it began."""
+    """How much may still be added to a partition's batch, and until when.
+
+    `before`: its answers when it began. `came`: statistics show that librdkafka has nothing of it any more.
+    `asked_at`: when the answers of all partitions were added up last.
+    """
 
     records: int
     bytes: int
     until: float
     before: Answers
+    came: bool = False
+    asked_at: float = -NEVER
 
     def is_over(self, answers: Answers, now: float) -> bool:
         """Whether nothing waits for it any more."""
-        return answers != self.before or now >= self.until + LONGEST_ALONE
+        return self.came or answers != self.before or now >= self.until + LONGEST_ALONE
 
 
 class Probation:
     """While `open`, each partition has one batch under way until its answer. Any thread takes, one looks.
 
     What comes within a `linger` of the first record of a partition is of that batch, up to its size. As long as the
-    producer has no ID nothing leaves librdkafka, and all that comes `gathers` in it.
+    producer has no ID, or the topic is not known, nothing leaves librdkafka, and all that comes `gathers` in it.
 
     With `repeats` the next batch of a partition is alone, too: while round trips are measured, or all that comes would
     go directly just before they prove long; and while a batch lane is being made for them (`paced`), as more would keep
@@ -97,26 +105,30 @@ class Probation:
             return WAITS
         if batch is None or batch.is_over(answers(tp), now):
             before = answers(tp)
-            if batch is not None and before[0] > batch.before[0] and not self._repeats:
+            if batch is not None and (batch.came or before[0] > batch.before[0]) and not self._repeats:
                 return FREE
             records, left = self._most  # the first goes whatever its size: nothing else would end the wait
             self._begun[tp] = _Batch(records - 1, left - size, now + self._linger, before)
             self._unanswered.append(tp)
             return ON_PROBATION
-        if batch.records > 0 and batch.bytes >= size and (now < batch.until or self._gathers):
+        if batch.records > 0 and batch.bytes >= size and (now < batch.until or self._gathers or tp[1] < 0):
             self._begun[tp] = batch._replace(records=batch.records - 1, bytes=batch.bytes - size)
             return ON_PROBATION
         return WAITS
 
     def _awaits_unplaced(self, tp: TopicPartition, answers: Asked, now: float) -> bool:
-        """Whether a batch of records that named no partition may be of any one of this topic, and has no answer."""
+        """Whether a batch of records that named no partition may be of any one of this topic, and is not all answered.
+
+        librdkafka spreads it over the partitions: an answer of one says nothing about the others.
+        """
         batch = self._begun.get(tp)
         if batch is None or not batch.until <= now < batch.until + LONGEST_UNPLACED or self._gathers:
             return False
-        if batch.before is _NO_ANSWERS or answers(tp) != batch.before:
-            self._begun[tp] = batch._replace(before=_NO_ANSWERS)  # the sum over its partitions is asked for once
-            return False
-        return True
+        if batch.before is _NO_ANSWERS or now < batch.asked_at + _SUMS_REST:
+            return batch.before is not _NO_ANSWERS
+        over = sum(answers(tp)) >= sum(batch.before) + self._most[0] - batch.records
+        self._begun[tp] = batch._replace(before=_NO_ANSWERS if over else batch.before, asked_at=now)
+        return not over
 
     def give_back(self, tp: TopicPartition, size: int) -> None:
         """A record was not sent after all, so no answer to it will end the wait."""
@@ -132,13 +144,13 @@ class Probation:
         batch = self._begun.get(tp)
         if not self.open or batch is None or batch.is_over(answers, now):
             return False
-        return batch.records <= 0 or batch.bytes <= 0 or not (now < batch.until or self._gathers)
+        return batch.records <= 0 or batch.bytes <= 0 or not (now < batch.until or self._gathers or tp[1] < 0)
 
     def acknowledged(self, has_nothing_of: Callable[[TopicPartition, float], bool]) -> None:
         """Statistics are there, which may show that all of a partition came, though its reports are kept back."""
         for tp, batch in self._begun.copy().items():
-            if batch.before is not _NO_ANSWERS and has_nothing_of(tp, batch.until + _LATE_THREADS):
-                self._begun[tp] = batch._replace(before=_NO_ANSWERS)
+            if not batch.came and has_nothing_of(tp, batch.until + _LATE_THREADS):
+                self._begun[tp] = batch._replace(came=True)
 
     def look(self, answers: Asked, seen: Seen, in_lane: int, now: float) -> bool:
         """Whether what may go has changed; the lane has so many records and events."""
@@ -164,7 +176,6 @@ class Probation:
             return True
         if in_lane or now < batch.until + _LATE_THREADS:
             return False
-        self._begun[tp] = batch._replace(
-            before=_NO_ANSWERS
-        )  # the lane is empty: what was refused is answered by nothing
+        # The lane is empty: what was refused is answered by nothing.
+        self._begun[tp] = batch._replace(came=True)
         return True

@@ -90,14 +90,18 @@ def test_a_partition_waits_for_its_own_answer_alone(others: int) -> None:
 
 
 def test_a_batch_without_a_partition_may_be_of_each_one_of_its_topic() -> None:
-    """For a while: it may be of another one, which is refused. One answer of the topic is enough."""
+    """Until all of it is answered, and for a while: it may be of another one, which is refused."""
     start, unplaced = begun(), ("a", UNPLACED)
     assert start.takes(unplaced, 1, NONE, 5.0) == ON_PROBATION
+    assert start.takes(unplaced, 1, NONE, 5.0) == ON_PROBATION
+    start.acknowledged(lambda tp, _: tp == unplaced)  # its queue is empty: its records have got their partitions
     assert start.takes(A, 1, NONE, 5.0) == ON_PROBATION, "it is of the same batch"
     other = ("a", 1)
     assert start.takes(other, 1, NONE, 5.1) == WAITS
     assert start.takes(B, 1, NONE, 5.1) == ON_PROBATION, "a partition of another topic"
-    assert start.takes(other, 1, told(1), 5.1) == ON_PROBATION
+    assert start.takes(other, 1, told(1), 5.1) == WAITS, "half of it"
+    assert start.takes(other, 1, told(1, 1), 5.105) == WAITS, "sums are dear"
+    assert start.takes(other, 1, told(1, 1), 5.12) == ON_PROBATION
     assert start.takes(("a", 2), 1, NONE, 5.0 + LINGER + LONGEST_UNPLACED) == ON_PROBATION
 
 
@@ -129,6 +133,16 @@ def test_all_is_one_batch_that_comes_before_the_producer_has_its_id() -> None:
     assert start.takes(A, 1, NONE, 6.0) == WAITS
     start.look(Counts(), Seen(unreached=True), 1, 6.0)
     assert start.takes(A, 1, NONE, 6.0) == WAITS, "it had an ID before"
+
+
+def test_all_is_one_batch_that_comes_before_its_topic_is_known() -> None:
+    """Nothing of it leaves librdkafka. After small first batches others would go as soon as one has its answer."""
+    start, unplaced = begun(3), ("a", UNPLACED)
+    for now in (5.0, 6.0, 7.0):
+        assert not start.closes(unplaced, NO_ANSWERS, now)
+        assert start.takes(unplaced, 1, NONE, now) == ON_PROBATION
+    assert start.closes(unplaced, NO_ANSWERS, 7.0)
+    assert start.takes(unplaced, 1, NONE, 7.0) == WAITS
 
 
 @pytest.mark.parametrize(("first", "second"), [(A, B), (B, A)])

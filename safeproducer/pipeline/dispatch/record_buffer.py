@@ -97,7 +97,7 @@ class RecordBuffer:
     def has_left_direct(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether the direct lane has nothing of this partition any more."""
         if not buffer.records and (buffer.held is None or buffer.step != self._holds.step):
-            self.look(buffer)  # or nobody knows until when its records went directly
+            self.look(buffer)  # or until when its records went directly is not known
         lane = self._holds.direct
         if lane is not None and buffer.held is None and not buffer.records:
             return False

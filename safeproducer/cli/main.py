@@ -73,18 +73,22 @@ def _parser(whole: bool = True) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"safeproducer {version('safeproducer')}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (_more_commands() if whole else []) + [run]:
-        subparser = command.add_parser(subparsers)
+    for name, command in ((_more_commands() if whole else {}) | {"run": run}).items():
+        subparser = subparsers.add_parser(
+            name, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **command.PARSER
+        )
+        command.add_arguments(subparser)
         subparser.add_argument("--debug", action="store_true", help="show log messages and tracebacks")
+        subparser.set_defaults(run=command.run)
     return parser
 
 
-def _more_commands() -> list[Any]:
+def _more_commands() -> dict[str, Any]:
     from safeproducer.cli.demo import command as demo  # noqa: PLC0415
     from safeproducer.cli.doctor import command as doctor  # noqa: PLC0415
     from safeproducer.cli.replication import command as replication  # noqa: PLC0415
 
-    return [demo, doctor, replication]
+    return {"demo": demo, "doctor": doctor, "replication": replication}
 
 
 if __name__ == "__main__":

@@ -30,7 +30,10 @@ _LIMITS = (
     "The embedded brokers are FakeCluster: they decide as Kafka's do, but keep the log in memory, and a leader never "
     "loses what it acknowledged. This run shows what the producer does; --bootstrap-servers shows your brokers."
 )
-_EPILOG = """\
+PARSER = {
+    "help": "send real text, let brokers go wrong, read back and compare",
+    "description": "Send real text through SafeProducer, read everything back and compare record by record.",
+    "epilog": """\
 Without brokers, FILE and --records it takes five steps, on a cluster inside this process: records flow, a leader
 moves, a broker throttles, acknowledgements get lost, and a leader behind a long link announces its window.
 Else it sends all records as fast as they are taken, without faults.
@@ -49,18 +52,11 @@ examples:
   safeproducer demo --config enable.idempotence=false
   safeproducer demo --bootstrap-servers localhost:9092 --partitions 10 --records 200000
   safeproducer demo --config-file kafka.properties --json /var/log/syslog
-"""
+""",
+}
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
-    parser = subparsers.add_parser(
-        "demo",
-        help="send real text, let brokers go wrong, read back and compare",
-        description="Send real text through SafeProducer, read everything back and compare record by record.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", metavar="FILE", nargs="*", help="input files (default: Python's standard library)")
     add("--records", metavar="N", type=int, help=f"at most N records (default: {RECORDS:,}, or all lines of FILE)")
@@ -72,8 +68,6 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add("--json", action="store_true", help="write the result as JSON")
     add("--quiet", action="store_true", help="only the result; errors are still shown")
     add_settings_arguments(parser, servers_help="real brokers (default: brokers embedded in this process)")
-    parser.set_defaults(run=run)
-    return parser
 
 
 def run(args: argparse.Namespace, screen: Screen) -> int:

@@ -20,7 +20,10 @@ from safeproducer.producer_ids.ledger_places import AUTO, SUFFIX, Place
 from safeproducer.settings import config
 from safeproducer.settings.own_settings import DEFAULT_PRODUCER_IDS_PER_HOUR
 
-_EPILOG = """\
+PARSER = {
+    "help": "show what the producer IDs of a cluster look like, and where they come from",
+    "description": "Examine the producer IDs of a cluster, a configuration, and this host's ledger.",
+    "epilog": """\
 It counts the producer IDs that brokers remember, by topic and partition, and reads this host's ledger of the IDs that
 were taken here. A broker keeps neither the client.id nor the user of an ID: the ledger knows the line of code, for
 IDs of this host. Without brokers the ledger alone is read. It changes nothing, and takes no producer ID.
@@ -40,18 +43,11 @@ examples:
   safeproducer doctor
   safeproducer doctor --bootstrap-servers localhost:9092
   safeproducer doctor --config-file kafka.properties --topic orders --json
-"""
+""",
+}
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
-    parser = subparsers.add_parser(
-        "doctor",
-        help="show what the producer IDs of a cluster look like, and where they come from",
-        description="Examine the producer IDs of a cluster, a configuration, and this host's ledger.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topic", metavar="T", action="append", default=[], help="topic to look at; repeatable (default: all)"
     )
@@ -59,8 +55,6 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--json", action="store_true", help="write the report as JSON")
     parser.add_argument("--quiet", action="store_true", help="no tables, no progress; findings are still shown")
     add_settings_arguments(parser, servers_help="brokers to start from (default: this host's ledger alone)")
-    parser.set_defaults(run=run)
-    return parser
 
 
 def run(args: argparse.Namespace, screen: Screen) -> int:

@@ -17,7 +17,10 @@ from safeproducer.kafka.admin import Change
 from safeproducer.policy.replication import ANSWER, WINDOW, first_answers, moves, rate_text
 from safeproducer.policy.types import TopicPartition
 
-_EPILOG = """\
+PARSER = {
+    "help": "plan and set the throttle of a move of replicas, and find throttles that are left over",
+    "description": "Replication quotas (KIP-73): plan, set or remove a throttle, or show moves and throttles.",
+    "epilog": """\
 plan and status change nothing. The user needs DESCRIBE and DESCRIBE_CONFIGS on the topics and on the cluster.
 
 throttle and clear show their changes, ask, make them and read them back. The user needs ALTER_CONFIGS, too. throttle
@@ -35,7 +38,8 @@ examples:
   safeproducer replication status --bootstrap-servers localhost:9092 --json
   safeproducer replication throttle --rate 50MB --reassignment move.json --config-file kafka.properties
   safeproducer replication clear --config-file kafka.properties --yes
-"""
+""",
+}
 _TAKES = {
     "plan": {"reassignment", "ongoing", "rate", "within"},
     "status": {"reassignment"},
@@ -52,15 +56,7 @@ _SHOWN: dict[str, Callable[..., str]] = {
 }
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
-    parser = subparsers.add_parser(
-        "replication",
-        help="plan and set the throttle of a move of replicas, and find throttles that are left over",
-        description="Replication quotas (KIP-73): plan, set or remove a throttle, or show moves and throttles.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=tuple(_TAKES), help="what to do")
     parser.add_argument("--reassignment", metavar="FILE", help="moves as kafka-reassign-partitions takes them")
     parser.add_argument("--ongoing", action="store_true", help="plan for the moves that run")
@@ -74,8 +70,6 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--json", action="store_true", help="write the result as JSON")
     parser.add_argument("--quiet", action="store_true", help="no tables; findings are still shown")
     add_settings_arguments(parser, servers_help="brokers to start from")
-    parser.set_defaults(run=run)
-    return parser
 
 
 def run(args: argparse.Namespace, screen: Screen) -> int:

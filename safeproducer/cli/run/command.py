@@ -22,7 +22,11 @@ _MODE, _SUMMARY = "SAFEPRODUCER_RUN_MODE", "SAFEPRODUCER_RUN_SUMMARY"
 _FOLDER = os.path.join("safeproducer", "takeover", "path")
 _WITH_VALUE = ("--mode", "--summary")
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*w?(?:\.exe)?$", re.IGNORECASE)
-_EPILOG = """\
+PARSER = {
+    "help": "start an application with its confluent_kafka producers replaced, or observed",
+    "usage": "safeproducer run [--mode MODE] [--summary FILE] [--] COMMAND ARGS",
+    "description": "Start an application with its confluent_kafka producers replaced, or observed.",
+    "epilog": """\
 modes:
   observe      the client stays as the application configured it; records, producer IDs and throttle times are counted
   auto, held, passthrough
@@ -39,24 +43,15 @@ exit status:
 examples:
   safeproducer run python app.py
   safeproducer run --mode auto --summary summary.json -- gunicorn --preload app:app
-"""
+""",
+}
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command and its arguments, but for those behind COMMAND: see `divided()`."""
-    parser = subparsers.add_parser(
-        "run",
-        help="start an application with its confluent_kafka producers replaced, or observed",
-        usage="safeproducer run [--mode MODE] [--summary FILE] [--] COMMAND ARGS",
-        description="Start an application with its confluent_kafka producers replaced, or observed.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
     parser.add_argument("--mode", default=_MODES[0], help=f"one of {', '.join(_MODES)} (default: observe)")
     parser.add_argument("--summary", metavar="FILE", help="append summaries to FILE (default: stderr)")
-    parser.set_defaults(run=run, json=False, quiet=False, program=[])
-    return parser
+    parser.set_defaults(json=False, quiet=False, program=[])
 
 
 def divided(words: Sequence[str]) -> tuple[list[str], list[str]]:

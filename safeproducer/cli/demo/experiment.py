@@ -178,7 +178,7 @@ Rows = Mapping[int | None, Counter[str]]
 
 
 def compare(records: Iterable[Record], log: Iterable[tuple[int, bytes]], *, by_step: bool = False) -> Rows:
-    """Count records by partition or by step; None is the row of those that belong to none.
+    """Count records by partition or by step; None is the row of those that belong to none, and comes last.
 
     ``log`` holds (partition, value) in offset order within each partition. In steps the order of produce() counts,
     else that of the lines of each file. accepted = delivered + not_written + unknown; produce() refused others. in_log:
@@ -210,7 +210,7 @@ def compare(records: Iterable[Record], log: Iterable[tuple[int, bytes]], *, by_s
             newest[source] = max(found.number, newest[source])
     for record in missing.values():
         rows[record.step if by_step else record.partition]["lost"] += record.fate == "delivered"
-    return rows
+    return {row: rows[row] for row in sorted(rows, key=lambda row: math.inf if row is None else row)}
 
 
 def total_of(rows: Rows) -> Counter[str]:

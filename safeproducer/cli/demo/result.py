@@ -7,7 +7,7 @@ from typing import Any
 
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.stop import NOT_ALL_DELIVERED
-from safeproducer.cli.demo.experiment import COLUMNS, FLAWS, Experiment, Rows, compare, flawless, total_of
+from safeproducer.cli.demo.experiment import COLUMNS, FLAWS, Experiment, compare, flawless, total_of
 from safeproducer.cli.demo.steps import Step
 
 _MOST = ("accepted", "delivered", "not_written", "unknown", "lost", "duplicated", "reordered")
@@ -31,8 +31,8 @@ class Result:
     ) -> None:
         self.experiment = experiment
         self.steps = dict(enumerate(steps, start=1))
-        self.partitions = _ordered(compare(experiment.records, log))
-        self.by_step = _ordered(compare(experiment.records, log, by_step=True)) if steps else {}
+        self.partitions = compare(experiment.records, log)
+        self.by_step = compare(experiment.records, log, by_step=True) if steps else {}
         self.total = total_of(self.partitions)
         self.seconds_to_read = seconds_to_read
         self.not_shown = [number for number, step in self.steps.items() if not step.proof.shown]
@@ -121,11 +121,6 @@ def picture(values: Iterable[float], largest: float, *, plain: bool) -> str:
 
 def _all(row: Counter[str]) -> dict[str, int]:
     return {name: row[name] for name in COLUMNS}
-
-
-def _ordered(rows: Rows) -> Rows:
-    """By number; what belongs nowhere comes last."""
-    return {row: rows[row] for row in sorted(rows, key=lambda row: math.inf if row is None else row)}
 
 
 def _words(column: str) -> str:

@@ -96,11 +96,9 @@ class RecordBuffer:
 
     def has_left_direct(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether the direct lane has nothing of this partition any more."""
-        if not buffer.records and (buffer.held is None or buffer.step != self._holds.step):
-            self.look(buffer)  # or until when its records went directly is not known
-        lane = self._holds.direct
-        if lane is not None and buffer.held is None and not buffer.records:
-            return False
+        lane, waits = self._holds.direct, bool(buffer.records)
+        if lane is not None and not (waits or (buffer.held and buffer.step == self._holds.step) or self.look(buffer)):
+            return False  # its next record goes directly
         if lane is not None and lane.failure and self._delivery.fails_behind and self._report_queue.deferred:
             return False  # whether what waits is sent depends on them
         return lane is None or lane.has_nothing_of(buffer.tp, buffer.direct_until, len(self.direct_native), now)

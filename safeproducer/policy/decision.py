@@ -19,6 +19,8 @@ from safeproducer.policy.window import MOST
 
 LOOK_AGAIN = 0.01
 """How soon to look again when nothing tells of the change that is waited for."""
+_LEADER_COMES = 0.1
+"""Seconds between two looks whether the leader is known: it may be one that does not throttle."""
 LONGEST_DEPTH = 3
 """In-flight batches of one partition inside librdkafka at once: one on its way and full ones behind it, so that the
 next one leaves without waiting for Python."""
@@ -166,7 +168,9 @@ class Rule(NamedTuple):
 
 
 def _when_it_ends(f: PartitionFacts, now: float) -> float:
-    return now + LOOK_AGAIN if path(f) == CHANGE or f.throttled_until is None else f.throttled_until
+    if path(f) == CHANGE or f.throttled_until is None:
+        return now + LOOK_AGAIN
+    return f.throttled_until if f.node is not None else min(f.throttled_until, now + _LEADER_COMES)
 
 
 def _lanes_come(f: PartitionFacts, now: float) -> float:

@@ -223,6 +223,7 @@ def outdated_directly() -> HoldReason | None:
         outdated = rig.engine.updates.holds.cluster.outdated
         outdated.connect(lambda: (DIRECT_LANE, 0), lambda *_: None)
         outdated.answered_late(TP, 0, rig.time.now, rig.time.now)
+        rig.engine.updates.changed = True  # by whoever learns it
         rig.report_queue(SOON)
         accepted(rig)
         reason = told(rig, wait=0)

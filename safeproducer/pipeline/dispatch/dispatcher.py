@@ -254,6 +254,7 @@ class Dispatcher(FactGatherer):
             much = LATE_TIMES * (buffer.ack.seconds or 0.0)
             if waited > max(LATE, much) and not self._holds.cluster.answers(batch.broker, batch.sent_at):
                 self._holds.cluster.outdated.answered_late(buffer.tp, batch.lane, batch.sent_at, now)
+                self._holds.changed()
                 waited = much or waited
             self._choice.resolved(batch)
             if not batch.expired and not batch.reports.rejections:

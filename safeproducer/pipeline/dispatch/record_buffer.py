@@ -107,6 +107,7 @@ class RecordBuffer:
         """Records of any partition may have gone directly until now."""
         self._maybe_direct_at = now
         self.forget_room()
+        self._holds.changed()
         for buffer in self.all:
             buffer.went_directly(now)
 

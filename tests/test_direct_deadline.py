@@ -53,8 +53,8 @@ def test_the_clock_of_librdkafka_does_not_matter(monkeypatch: pytest.MonkeyPatch
     """On macOS it is the wall clock."""
     read = updates.read
 
-    def read_there(text: str) -> Statistics | None:
-        found = read(text)
+    def read_there(text: str, before: Statistics | None = None) -> Statistics | None:
+        found = read(text, before)
         return None if found is None else replace(found, at=found.at + OFF)
 
     monkeypatch.setattr(updates, "read", read_there)

@@ -69,16 +69,15 @@ def test_released_records_are_noted_only_where_somebody_looks() -> None:
     """Without idempotence librdkafka keeps the deadlines, and nobody needs to know how old its records are."""
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("t", partitions=2)
-        cluster.set_throttle(40)
         producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "acks": 1})
         release = mock.Mock(wraps=engine_of(producer).dispatcher._send_directly)
         with mock.patch.object(engine_of(producer).dispatcher, "_send_directly", release):
             deadline = time.monotonic() + 20
             while release.call_count < 5:
                 assert time.monotonic() < deadline, "nothing was held back"
+                engine_of(producer).route.hold()
                 producer.produce("t", b"x", partition=0)
-                producer.poll(0.005)
-        cluster.set_throttle(0)
+                producer.poll(0.05)
         assert producer.flush(10) == 0
         backlogs = engine_of(producer).updates.holds.direct.backlogs
         assert sum(len(backlog.released) for backlog in backlogs._by_tp.values()) == 0

@@ -178,8 +178,8 @@ class Route:
             else:
                 self._observe(way)
         self._dispatcher.intake.opens(direct)
-        if leaves_direct_path:
-            self._dispatcher.record_buffer.leave_direct_path(clock.monotonic())
+        if leaves_direct_path or direct:
+            self._dispatcher.record_buffer.leave_direct_path(NEVER if direct else clock.monotonic())
         self._going = False
         if self.state == "closed":  # meanwhile
             self.send = self.native

@@ -143,7 +143,7 @@ class Turns:
         if updates.take_changed() or changed:
             self._recheck(now)
         elif dispatcher.intake.suspended or holds.cluster.throttle_changed():
-            dispatcher.resume(now)
+            dispatcher.recheck(now)
         elif topics := updates.take_heard():
             dispatcher.recheck(now, topics)
         if dispatcher.schedule.alarm.rings(now) or dispatcher.lanes.completed:

@@ -10,7 +10,6 @@ import pytest
 
 from safeproducer import SafeProducer
 from safeproducer.pipeline import closing, reuse
-from safeproducer.pipeline.lanes import native_producers
 from safeproducer.pipeline.lanes.direct_lane import DirectLaneCounts
 from safeproducer.pipeline.lanes.native_producers import Relay
 from safeproducer.pipeline.reuse import Key, Left, Parking
@@ -68,10 +67,6 @@ def memory_stays_flat(cluster: FakeCluster, parking: Parking, _: pytest.MonkeyPa
     test_reuse.test_memory_is_flat_while_parked(cluster, parking)
 
 
-def statistics_begin_anew(cluster: FakeCluster, parking: Parking, _: pytest.MonkeyPatch) -> None:
-    test_reuse.test_statistics_begin_with_the_owner(cluster, parking)
-
-
 def what_was_purged_stays(cluster: FakeCluster, parking: Parking, _: pytest.MonkeyPatch) -> None:
     test_reuse.test_a_producer_in_doubt_is_not_parked(cluster, parking, "auto", test_reuse.purges)
 
@@ -119,12 +114,6 @@ PLANTED: dict[str, tuple[Check, Any, str, Any]] = {
         lambda self, timeout: True,
     ),
     "parked at each close()": (close_parks_once, closing.Release, "parks", parks_again),
-    "told from the beginning": (
-        statistics_begin_anew,
-        native_producers,
-        "owner",
-        lambda events, application, role, before=None, of=native_producers.owner: of(events, application, role),
-    ),
     "a purge does not matter": (what_was_purged_stays, reuse, "_all_delivered", lambda engine: True),
 }
 

@@ -22,8 +22,6 @@ from safeproducer.policy.pacing import LATE, LATE_TIMES
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
 
-_DEADLINES_REST = 0.1
-"""Seconds within which a deadline is noticed that a throttle time makes impossible to keep."""
 _AGAIN_TIMES = 10
 """Partitions on probation are looked at again when so many times the time is over that a look at all took."""
 _PREPARING_LANE = Hold(None, HoldReason.PREPARING_LANE)
@@ -95,12 +93,6 @@ class Dispatcher(FactGatherer):
             for buffer in self.record_buffer.unwoken():
                 self.schedule.expect_deadline(buffer.oldest)
                 self.schedule.alarm.hurry()
-
-    def resume(self, now: float) -> None:
-        """A throttle time was announced: who waits sees it when it looks, and who does not, with its next record."""
-        self.intake.resume()
-        self._holds.changed()
-        self.schedule.deadline.ask(now + _DEADLINES_REST)
 
     def recheck(self, now: float, topics: Iterable[str] | None = None) -> None:
         """Ask partition buffers again whether they are held: something about brokers or acknowledgements changed.

@@ -88,7 +88,7 @@ class RecordBuffer:
 
     def went_directly(self, now: float) -> None:
         """A record of some partition goes to the direct lane."""
-        self._maybe_direct_at = self.given_directly_at = now
+        self._maybe_direct_at, self.given_directly_at = max(self._maybe_direct_at, now), now
 
     def replace_direct_native(self, native: Any) -> None:
         """Another native producer is there for what goes directly."""
@@ -96,15 +96,13 @@ class RecordBuffer:
 
     def has_left_direct(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether the direct lane has nothing of this partition any more."""
-        lane, waits = self._holds.direct, bool(buffer.records)
-        if lane is not None and not (waits or (buffer.held and buffer.step == self._holds.step) or self.look(buffer)):
-            return False  # its next record goes directly
+        lane = self._holds.direct
         if lane is not None and lane.failure and self._delivery.fails_behind and self._report_queue.deferred:
             return False  # whether what waits is sent depends on them
         return lane is None or lane.has_nothing_of(buffer.tp, buffer.direct_until, len(self.direct_native), now)
 
     def leave_direct_path(self, now: float) -> None:
-        """Records of any partition may have gone directly until now."""
+        """Records of any partition may have gone directly until now; NEVER: they may, from now on."""
         self._maybe_direct_at = now
         self.forget_room()
         self._holds.changed()
@@ -116,18 +114,18 @@ class RecordBuffer:
         return [buffer for topic in set(topics) for buffer in self._by_topic.get(topic, ())]
 
     def recheck(self, now: float, topics: Iterable[str] | None = None) -> None:
-        """Something changed for the partitions of these topics, or for any if None are named: look at those that wait.
-
-        Each of the others is asked when its next record comes: they may be thousands.
-        """
+        """Ask the partition buffers of these topics again whether they are held; all if None are named."""
         self.forget_room()
         self._holds.changed()
-        for buffer in tuple(self.busy.values()) if topics is None else self.of_topics(topics):
+        starts, others = self._holds.starting, self._holds.beside_probation(now)  # once: not for each of thousands
+        for buffer in self.all if topics is None else self.of_topics(topics):
+            asks = others or buffer.pinned or (starts and buffer.records)
+            hold = self._holds.direct_hold(buffer, now) if asks else None
+            if hold is not None or not (buffer.waiting or buffer.unresolved):
+                buffer.hold(hold, now, self._holds.step)
             if buffer.waiting:
                 self.busy[buffer.tp] = buffer
                 buffer.ring()
-                if (hold := self._holds.direct_hold(buffer, now)) is not None:
-                    buffer.hold(hold, now)
 
     def look(self, buffer: PartitionBuffer) -> Hold | None:
         """Why this partition is held, asked again as something changed since. Any thread, as none of its records waits.

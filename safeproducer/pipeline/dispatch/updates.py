@@ -82,6 +82,7 @@ class ClientUpdates:
         if self.delivery.mode == "passthrough":
             return False
         if self.delivery.holds_back:
+            self.changed = True
             self._hold()
         return first
 

@@ -123,7 +123,7 @@ def test_statistics_tell_of_everything_that_was_sent(make: Any, cluster: Any, to
     last = json.loads(calls[-1][0])
     assert sum(entry["txmsgs"] for entry in last["topics"][topic]["partitions"].values()) == 30
     assert sum(broker["req"]["Produce"] for broker in last["brokers"].values()) > 0
-    assert last["age"] / len(calls) == pytest.approx(1.2e6, rel=0.2)
+    assert 0.96e6 < last["age"] / len(calls) < 2e6  # a busy machine tells late, never early
 
 
 def test_no_statistics_without_an_interval(make: Any) -> None:

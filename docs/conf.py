@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from pygments.lexers.special import TextLexer
@@ -18,6 +20,9 @@ root_doc = "README"
 include_patterns = ["*.md", "docs/**", "examples/README.md", "benchmarks/README.md"]
 exclude_patterns = ["docs/conf.py"]
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 myst_heading_anchors = 4
 default_role = "code"  # docstrings have names in single backquotes
 autodoc_default_options = {"members": True, "member-order": "bysource"}
@@ -25,28 +30,72 @@ autodoc_preserve_defaults = True
 autodoc_mock_imports = ["opentelemetry", "pyarrow", "pyspark", "pytest", "structlog"]  # the environment is small
 safeproducer.spark._require_extra = lambda *_: None  # a mock has no version
 
-CONTENTS = """
-```{toctree}
-:hidden:
-:glob:
+# The side bar, by reader: what one wants first stands first. A page's list stands below it.
+SIDE_BAR: dict[str, dict[str, list[str]]] = {
+    "Use": {
+        "docs/use/quickstart": ["docs/use/examples", "examples/README"],
+        "docs/use/run": [],
+        "docs/use/outcomes-and-errors": [],
+        "docs/use/asyncio": [],
+        "docs/use/ordering-and-lanes": [],
+        "docs/use/callbacks-signals-threads": [],
+        "docs/use/hooks-and-tracing": [],
+        "docs/reference/configuration": ["docs/reference/api", "docs/reference/snapshot"],
+        "docs/reference/differences": ["docs/reference/compatibility"],
+    },
+    "Operate": {
+        "docs/operate/symptoms": ["docs/operate/troubleshooting"],
+        "docs/operate/metrics": ["docs/reference/metrics"],
+        "docs/operate/throttling-and-quotas": [],
+        "docs/operate/long-links": [],
+        "docs/operate/producer-ids": ["docs/operate/producer-id-recipes"],
+        "docs/operate/doctor": ["docs/reference/commands"],
+        "docs/operate/limits": [],
+        "SECURITY": [],
+    },
+    "Data": {
+        "docs/use/spark": ["docs/use/poison-row", "docs/reference/spark-options"],
+        "docs/operate/spark": ["docs/operate/spark-without-pip"],
+    },
+    "Test": {
+        "docs/test/fakecluster": ["docs/test/conformance"],
+        "docs/test/pytest": [],
+        "docs/test/spark": [],
+    },
+    "Develop": {
+        "docs/README": ["CHANGELOG"],
+        "CONTRIBUTING": [],
+        "ARCHITECTURE": [
+            "docs/internals/file-map",
+            "docs/internals/glossary",
+            "docs/internals/holding",
+            "docs/internals/sending",
+            "docs/internals/deadlines",
+            "docs/internals/sequence-gaps",
+            "docs/internals/ledger",
+            "docs/internals/reuse",
+            "docs/internals/interruptions",
+        ],
+        "docs/internals/invariants": ["docs/internals/librdkafka", "docs/internals/measurements"],
+        "docs/internals/kips": [],
+        "benchmarks/README": [],
+    },
+}
 
-docs/use/*
-docs/operate/*
-docs/reference/*
-docs/test/*
-docs/internals/*
-docs/README
-*
-examples/README
-benchmarks/README
-```
-"""
+
+def _contents(pages: Iterable[str], caption: str = "") -> str:
+    """Return a hidden list of pages for the side bar."""
+    options = [":hidden:", *([f":caption: {caption}"] if caption else [])]
+    return "\n".join(["", "```{toctree}", *options, "", *(f"/{page}" for page in pages), "```", ""])
 
 
 def _adapt(app: Any, name: str, source: list[str]) -> None:
-    """Add the list of pages to the first one; link to a page where it marks a row of a table, as MyST knows no such."""
+    """Add its list to a page of the side bar; link to a page where it marks a row of a table: MyST knows no such."""
     if name == root_doc:
-        source[0] += CONTENTS
+        source[0] += "".join(_contents(pages, caption) for caption, pages in SIDE_BAR.items())
+    for pages in SIDE_BAR.values():
+        if pages.get(name):
+            source[0] += _contents(pages[name])
     source[0] = re.sub(r"(measurements\.md)#[\w-]+", r"\1", source[0])
 
 

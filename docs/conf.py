@@ -41,7 +41,7 @@ SIDE_BAR: dict[str, dict[str, list[str]]] = {
         "docs/use/callbacks-signals-threads": [],
         "docs/use/hooks-and-tracing": [],
         "docs/reference/configuration": ["docs/reference/api", "docs/reference/snapshot"],
-        "docs/reference/differences": ["docs/reference/compatibility"],
+        "docs/reference/differences": ["docs/reference/compatibility", "docs/use/leave"],
     },
     "Operate": {
         "docs/operate/symptoms": ["docs/operate/troubleshooting"],
@@ -50,6 +50,7 @@ SIDE_BAR: dict[str, dict[str, list[str]]] = {
         "docs/operate/long-links": [],
         "docs/operate/producer-ids": ["docs/operate/producer-id-recipes"],
         "docs/operate/doctor": ["docs/reference/commands"],
+        "docs/operate/rights": [],
         "docs/operate/limits": [],
         "SECURITY": [],
     },

@@ -65,7 +65,7 @@ SIDE_BAR: dict[str, dict[str, list[str]]] = {
     },
     "Develop": {
         "docs/README": ["CHANGELOG"],
-        "CONTRIBUTING": [],
+        "CONTRIBUTING": ["CODE_OF_CONDUCT"],
         "ARCHITECTURE": [
             "docs/internals/file-map",
             "docs/internals/glossary",

@@ -41,12 +41,13 @@ BOUNDS: dict[str, dict[str, int]] = {
         "errors.py:DeliveryError": 10,
         "pipeline/dispatch/dispatcher.py:Dispatcher": 12,  # 8 of them are FactGatherer's
         "pipeline/dispatch/expiry.py:Expiry": 10,
+        "testing/fake/cluster.py:FakeCluster": 12,  # what a test may choose, each by its name
     },
     "whole": {
         "each": 0,
-        "files": 218,  # aim: 185; 11 are of replication quotas, 6 of `safeproducer run`, 3 of renewal
-        "files under 60 lines": 12,
-        "lines": 37_509,  # aim: 26 500 without testing/
+        "files": 220,  # aim: 185; 3 are of certificates and a process of its own, 11 are of replication quotas, 6 of `safeproducer run`, 3 of renewal
+        "files under 60 lines": 13,
+        "lines": 37_834,  # aim: 26 500 without testing/
         "lines of pipeline/ and policy/": 14_526,  # aim: 11 000; 521 of many partitions
         "reads through three dots": 74,  # aim: 28, one per 1 000 lines
         "closures upward": 4,  # aim: 4

@@ -12,18 +12,21 @@ from confluent_kafka.admin import ScramMechanism  # type: ignore[attr-defined]
 
 from integration.again import rewrite_asserts
 from integration.kafka.cluster import KafkaCluster
+from integration.kafka.security import SECURE
 
 rewrite_asserts("tests.conformance")
 target: Any = import_module("tests.conformance.target")
 fixtures: Any = import_module("tests.conformance.fixtures")
 client = fixtures.client
+TOKENS = f"listener.name.{SECURE.lower()}.oauthbearer"
 untouched = fixtures.untouched
 
 
 @pytest.fixture(scope="module")
 def kafka_conforming() -> Iterator[KafkaCluster]:
     """One node with the suite's own settings, and with listeners that want a log-in."""
-    with KafkaCluster(secure=True, configs=target.CONFIGS) as kafka:
+    expiry = {f"{TOKENS}.connections.max.reauth.ms": str(target.LOGIN_SECONDS * 1000)}
+    with KafkaCluster(secure=True, configs={**target.CONFIGS, **expiry}) as kafka:
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             kafka.admin.add_scram_user(target.SCRAM_USER, target.SCRAM_PASSWORD, mechanism)
         yield kafka
@@ -43,6 +46,26 @@ def cluster3(kafka3: KafkaCluster) -> Any:
 
 @pytest.fixture(scope="module")
 def secure(kafka_conforming: KafkaCluster) -> Any:
-    """The same broker, behind SASL; what lies under it is TLS, which FakeCluster does not have."""
+    """The same broker, behind SASL over TLS."""
     context = ssl.create_default_context(cafile=str(kafka_conforming.ca_pem))
     return target.Target("kafka", kafka_conforming.secure_bootstrap, tls=context)
+
+
+@pytest.fixture(scope="module")
+def tokens(secure: Any) -> Any:
+    """The same: log-ins with a token end."""
+    return secure
+
+
+@pytest.fixture(scope="module")
+def encrypted(kafka_conforming: KafkaCluster) -> Any:
+    """All of its listeners with TLS."""
+    found = kafka_conforming.certificates
+    assert found is not None
+    files = {"ca": found.ca, "other_ca": found.other_ca, "certificate": found.client, "key": found.client}
+    return target.Target(
+        "kafka",
+        kafka_conforming.bootstrap,
+        listeners=lambda kind: kafka_conforming.tls_bootstrap("SECURE" if kind == "good" else kind.upper()),
+        files={name: str(path) for name, path in files.items()},
+    )

@@ -1,7 +1,8 @@
 """TLS material and settings of the SASL_SSL listeners of a secure cluster.
 
-SECURE has a good certificate. EXPIRED and MISNAMED present one that is over and one for another host, for the tests of
-what a person meets then. All three know SCRAM-SHA-512, SCRAM-SHA-256 and PLAIN users.
+SECURE has a good certificate, and MUTUAL wants one of clients, too. EXPIRED, EARLY and MISNAMED present one that is
+over, one that is not valid yet and one for another host, for the tests of what a person meets then. All know
+SCRAM-SHA-512, SCRAM-SHA-256 and PLAIN users, and OAUTHBEARER tokens that nobody has signed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from cryptography.hazmat.primitives.serialization import (
 SECURE = "SECURE"
 EXPIRED = "EXPIRED"
 MISNAMED = "MISNAMED"
-LISTENERS = (SECURE, EXPIRED, MISNAMED)
+EARLY = "EARLY"
+MUTUAL = "MUTUAL"
+LISTENERS = (SECURE, EXPIRED, MISNAMED, EARLY, MUTUAL)
 MODULE = "org.apache.kafka.common.security"
 
 PLAIN_USER = "plain-user"
@@ -37,6 +40,8 @@ class Certificates:
     other_ca: Path
     """Signed nothing here: a client that trusts only it must refuse the broker."""
     keystores: dict[str, Path]
+    client: Path
+    """A client's certificate and key, by the CA."""
 
 
 def make_certificates(folder: Path) -> Certificates:
@@ -46,19 +51,21 @@ def make_certificates(folder: Path) -> Certificates:
     ca, other_ca = folder / "ca.pem", folder / "other-ca.pem"
     authority.cert_pem.write_to_path(str(ca))
     stranger.cert_pem.write_to_path(str(other_ca))
-    yesterday = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+    day = datetime.timedelta(days=1)
+    now = datetime.datetime.now(datetime.UTC)
     issued = {
         SECURE: authority.issue_cert("127.0.0.1", "localhost"),
-        EXPIRED: authority.issue_cert(
-            "127.0.0.1", "localhost", not_before=yesterday - datetime.timedelta(days=1), not_after=yesterday
-        ),
+        EXPIRED: authority.issue_cert("127.0.0.1", "localhost", not_before=now - 2 * day, not_after=now - day),
         MISNAMED: authority.issue_cert("broker.elsewhere.test"),
+        EARLY: authority.issue_cert("127.0.0.1", "localhost", not_before=now + day, not_after=now + 2 * day),
+        MUTUAL: authority.issue_cert("127.0.0.1", "localhost"),
+        "CLIENT": authority.issue_cert("client.test", common_name="client"),
     }
     keystores = {name: folder / f"{name.lower()}.pem" for name in issued}
     for name, certificate in issued.items():
         keystores[name].touch(mode=0o600)
         keystores[name].write_bytes(_keystore(certificate))
-    return Certificates(ca, other_ca, keystores)
+    return Certificates(ca, other_ca, keystores, keystores.pop("CLIENT"))
 
 
 def secure_properties(certificates: Certificates) -> dict[str, str]:
@@ -66,10 +73,11 @@ def secure_properties(certificates: Certificates) -> dict[str, str]:
     settings = {
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(certificates.ca),
-        "sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN,OAUTHBEARER",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
         "allow.everyone.if.no.acl.found": "false",
+        f"listener.name.{MUTUAL.lower()}.ssl.client.auth": "required",
     }
     for listener, keystore in certificates.keystores.items():
         prefix = f"listener.name.{listener.lower()}"
@@ -78,6 +86,7 @@ def secure_properties(certificates: Certificates) -> dict[str, str]:
             f"{prefix}.ssl.keystore.location": str(keystore),
             f"{prefix}.scram-sha-512.sasl.jaas.config": f"{MODULE}.scram.ScramLoginModule required;",
             f"{prefix}.scram-sha-256.sasl.jaas.config": f"{MODULE}.scram.ScramLoginModule required;",
+            f"{prefix}.oauthbearer.sasl.jaas.config": f"{MODULE}.oauthbearer.OAuthBearerLoginModule required;",
             f"{prefix}.plain.sasl.jaas.config": (
                 f'{MODULE}.plain.PlainLoginModule required user_{PLAIN_USER}="{PLAIN_PASSWORD}";'
             ),

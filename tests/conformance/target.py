@@ -27,6 +27,8 @@ CONFIGS = {
 """What the properties file of the single broker says, in both clusters."""
 PLAIN_USER, PLAIN_PASSWORD = "plain-user", "plain-password"
 SCRAM_USER, SCRAM_PASSWORD = "scram-user", "scram-password"
+LOGIN_SECONDS = 2
+"""For how long a log-in with a token holds."""
 
 
 def until(condition: Callable[[], T], what: str, timeout: float = 15) -> T:
@@ -52,6 +54,10 @@ class Target:
     move_leader: Callable[[str, int], object] | None = None
     """Makes a broker lead partition 0 of a topic."""
     tls: ssl.SSLContext | None = field(default=None, repr=False)
+    listeners: Callable[[str], str] | None = None
+    """The address with the certificate of this kind: good, expired, early, misnamed, mutual."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """ca, other_ca: certificates of authorities; certificate, key: of a client."""
     _spare: list[str] = field(default_factory=list, repr=False)
 
     @property

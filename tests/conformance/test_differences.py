@@ -124,13 +124,6 @@ def test_no_features_are_told(client: RawClient, cluster: Target) -> None:
     assert bool(told.get("supported_features")) == cluster.differs(fake=False, kafka=True)
 
 
-def test_no_scram_sha_512(secure: Target) -> None:
-    """One form of SCRAM is enough for a test."""
-    with secure.connect() as client:
-        offered = client.ask("SaslHandshake", 1, mechanism="GSSAPI")["mechanisms"]
-    assert ("SCRAM-SHA-512" in offered) == secure.differs(fake=False, kafka=True)
-
-
 def test_no_fetch_sessions(cluster: Target, client: RawClient) -> None:
     """A client that asks for a session is given none, and names all its partitions each time."""
     topics = [{"topic": cluster.topic(), "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 9}]}]

@@ -1,19 +1,12 @@
 """FakeCluster is a Kafka cluster inside the process, controlled from any thread, with faults and quotas on order."""
 
-import contextlib
 import itertools
-import pickle
-import signal
-import sys
-import threading
-import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import partial
-from subprocess import PIPE, Popen
 from types import TracebackType
-from typing import Any, Final, Literal, Self, cast
+from typing import Final, Literal, Self
 
+from safeproducer.testing.fake.clients import TlsControl
 from safeproducer.testing.fake.control import BrokerControl, Reading, Runtime, TopicControl
 from safeproducer.testing.fake.handlers import SERVED
 from safeproducer.testing.fake.network.broker import Broker, reserve
@@ -21,9 +14,10 @@ from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdUsage
 from safeproducer.testing.fake.rules.producer_state import Rules
 from safeproducer.testing.fake.rules.quotas import CLIENT_ID, USER, Entity, QuotaUsage, describe_entity
-from safeproducer.testing.fake.state.cluster_state import BrokerState
+from safeproducer.testing.fake.state.certificates import Authority, library
+from safeproducer.testing.fake.state.cluster_state import Access, BrokerState
 from safeproducer.testing.fake.state.faults import Scope, Side
-from safeproducer.testing.fake.state.sasl import Credentials
+from safeproducer.testing.fake.state.sasl import Credentials, Validate
 
 _NAMING_PARTITIONS = ("Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "DescribeProducers")
 _LAST_EPOCH = 32_767
@@ -199,7 +193,26 @@ class QuotaControl(Runtime):
         return self._call(lambda: state.producer_ids.usage(self._state.clock.now_ms()))
 
 
-class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Reading):
+def _rules(kip_1269_field: Literal["partition", "topic"], kafka: Literal["4.4", "4.5"], first_epoch: int) -> Rules:
+    if kip_1269_field not in ("partition", "topic"):
+        raise ValueError(f"kip_1269_field={kip_1269_field!r} is no place of it; give 'partition' or 'topic'")
+    if kafka not in ("4.4", "4.5"):
+        raise ValueError(f"kafka={kafka!r} is no version whose rules are known; give '4.4' or '4.5'")
+    if not 0 <= first_epoch <= _LAST_EPOCH:
+        raise ValueError(f"first_epoch={first_epoch} is no epoch; give a number from 0 to {_LAST_EPOCH}")
+    return Rules(kip_1269_field, kafka, first_epoch)
+
+
+def _credentials(
+    users: Mapping[str, str] | None, tokens: Validate | None, reauthentication: float | None
+) -> Credentials | None:
+    logins = users is not None or tokens is not None
+    if reauthentication is not None and not (logins and 0 < reauthentication < float("inf")):
+        raise ValueError(f"reauthentication={reauthentication}: give seconds above 0, and users or tokens with them")
+    return Credentials(users, tokens, reauthentication) if logins else None
+
+
+class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, TlsControl, Reading):
     """A Kafka cluster on the loopback that any client can connect to, idempotent as Kafka 4.4.0 is.
 
     ``with FakeCluster() as cluster:`` listens on free ports, on a thread of its own; ``cluster.bootstrap`` is the
@@ -211,7 +224,12 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
     without, it remembers five batches and lists neither, like every released broker. The KIP says in two ways where an
     answer to Produce tells the number: ``kip_1269_field="topic"`` has it once for each topic, as the KIP's schema, and
     not in each partition, as its prose. ``broker_config`` is what the properties file of each broker says. With
-    ``users``, names and passwords, all clients have to log in by SASL (SASL_PLAINTEXT; PLAIN or SCRAM-SHA-256).
+    ``users``, names and passwords, all clients have to log in by SASL (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512). With
+    ``tokens`` they may by OAUTHBEARER: it gives the principal of a token, or None for a bad one, as it does for one
+    whose ``exp`` is over (of a JSON Web Token); it is called on the cluster's thread, and what it raises is in the
+    journal. A log-in ends after ``reauthentication`` seconds of the cluster's time, or with its token: clients log in
+    anew before (KIP-368). With ``tls`` brokers have certificates of an authority made at the start (``ca_file``);
+    "mutual": clients need one, too (``client_files()``).
     With ``replica_link`` followers fetch from each leader over a link of so many bytes/s: they may lag, leave the set
     of replicas in sync, delay acknowledgements, and are held back by replication quotas (KIP-73). Without it they never
     lag.
@@ -220,7 +238,7 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
     Raises ValueError for what a broker would not start with.
 
     It has no consumer groups and transactions (who asks for them gets an error at once, and the test a
-    :class:`FakeClusterWarning`), no TLS and no authorization.
+    :class:`FakeClusterWarning`), and no authorization.
     """
 
     def __init__(
@@ -231,6 +249,9 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
         kip_1269_field: Literal["partition", "topic"] = "partition",
         broker_config: Mapping[str, str] | None = None,
         users: Mapping[str, str] | None = None,
+        tokens: Callable[[str], str | None] | None = None,
+        reauthentication: float | None = None,
+        tls: bool | Literal["mutual"] = False,
         replica_link: float | None = None,
         kafka: Literal["4.4", "4.5"] = "4.4",
         first_epoch: int = 0,
@@ -238,27 +259,28 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
     ) -> None:
         if brokers < 1:
             raise ValueError(f"brokers: {brokers} make no cluster; give 1 or more")
-        if kip_1269_field not in ("partition", "topic"):
-            raise ValueError(f"kip_1269_field={kip_1269_field!r} is no place of it; give 'partition' or 'topic'")
-        if kafka not in ("4.4", "4.5"):
-            raise ValueError(f"kafka={kafka!r} is no version whose rules are known; give '4.4' or '4.5'")
-        if not 0 <= first_epoch <= _LAST_EPOCH:
-            raise ValueError(f"first_epoch={first_epoch} is no epoch; give a number from 0 to {_LAST_EPOCH}")
         for name, value in (broker_config or {}).items():
             configs.check(configs.BROKER, name, value)
         if replica_link is not None and not 0 < replica_link < float("inf"):
             raise ValueError(f"replica_link={replica_link} is no link: give bytes/s above 0, or None for no lag at all")
-        credentials = None if users is None else Credentials(users)
+        if tls not in (False, True, "mutual"):
+            raise ValueError(f"tls={tls!r} is no kind of it; give True, 'mutual' or False")
+        if tls:
+            library()
+        access = Access(_credentials(users, tokens, reauthentication))
+        rules = _rules(kip_1269_field, kafka, first_epoch)
         super().__init__(timeout)
         self._size = brokers
         self._kip_1269 = kip_1269
         self._static = dict(broker_config or {})
         self._link = replica_link
-        self._state.credentials = credentials
-        self._state.rules = Rules(kip_1269_field, kafka, first_epoch)
+        self._tls = tls
+        self._state.access, self._state.rules = access, rules
 
     def __enter__(self) -> Self:
         numbers = itertools.count(1).__next__
+        if self._tls:
+            self._state.access.authority = Authority(mutual=self._tls == "mutual")
         self._thread.start()
         for broker_id in range(1, self._size + 1):
             reserved = reserve()
@@ -295,6 +317,8 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(self._timeout)
             self._loop.close()
+            if self._state.access.authority is not None:
+                self._state.access.authority.close()
 
     async def _start_all(self) -> None:
         for broker in self._brokers.values():
@@ -321,80 +345,3 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, Readi
         failures, self._state.failures = self._state.failures, []
         if failures:
             raise ExceptionGroup("the fake cluster failed", failures)
-
-
-class FakeClusterProcess:
-    """A FakeCluster in a process of its own, for tests of load: it takes no interpreter lock from the clients.
-
-    ``with FakeClusterProcess(brokers=3) as cluster:`` takes FakeCluster's arguments as ``args`` and ``kwargs``, and
-    has its methods, for any thread. Its warnings come from the next call. The process ends with this one.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._made = args, kwargs
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> FakeCluster:
-        serve = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _serve as serve; serve()"
-        self._process = Popen([sys.executable, "-c", serve], stdin=PIPE, stdout=PIPE)  # noqa: S603
-        try:
-            self._ask("__init__", *self._made[0], **self._made[1])
-        except BaseException:
-            with self._process:
-                raise
-        return cast(FakeCluster, self)
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        with self._process:
-            try:
-                self._ask("__exit__", None, None, None)
-            except Exception as failed:
-                if error is None:
-                    raise
-                error.add_note(f"the fake cluster failed too: {failed!r}")
-
-    wait = FakeCluster.wait
-
-    def __getattr__(self, name: str) -> Any:
-        return self._ask(name) if isinstance(getattr(FakeCluster, name), property) else partial(self._ask, name)
-
-    def _ask(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        with self._lock:
-            asked, answers = cast(Any, self._process.stdin), cast(Any, self._process.stdout)
-            question = pickle.dumps((name, args, kwargs))
-            try:
-                asked.write(question)
-                asked.flush()
-                answer, error, warned = pickle.load(answers)  # noqa: S301
-            except (EOFError, OSError, ValueError):
-                asked.raw.close()  # else closing it would fail again
-                raise RuntimeError("the process of this FakeCluster has ended") from None
-            except BaseException:
-                self._process.kill()  # else the next question would get the answer to this one
-                raise
-        for warning in warned:
-            warnings.warn(warning, stacklevel=3)
-        if error is not None:
-            raise error
-        return answer
-
-
-def _serve() -> None:
-    """In the process of its own: do what is asked for, until nobody asks any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the tests may ask for more
-    asked, answers, sys.stdout = sys.stdin.buffer, sys.stdout.buffer, sys.stderr
-    cluster: Any = None
-    with contextlib.suppress(EOFError), warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        while True:
-            name, args, kwargs = pickle.load(asked)  # noqa: S301
-            try:
-                found = getattr(cluster, name) if cluster else FakeCluster
-                answer, error = found(*args, **kwargs) if callable(found) else found, None
-                if not cluster:
-                    cluster, answer = answer.__enter__(), None
-            except Exception as raised:
-                answer, error = None, raised
-            answers.write(pickle.dumps((answer, error, [warning.message for warning in warned])))
-            answers.flush()
-            warned.clear()

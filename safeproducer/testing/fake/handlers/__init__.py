@@ -7,7 +7,7 @@ from safeproducer.testing.codec import Body
 from safeproducer.testing.fake.handlers import admin, metadata, read, write
 from safeproducer.testing.fake.handlers.request import Handler, Request
 from safeproducer.testing.fake.state.cluster_state import BrokerState
-from safeproducer.testing.fake.state.sasl import MECHANISMS, SaslError
+from safeproducer.testing.fake.state.sasl import SaslError
 from safeproducer.testing.wire import api_key
 
 UNSUPPORTED_SASL_MECHANISM = 33
@@ -18,13 +18,13 @@ SASL_AUTHENTICATION_FAILED = 58
 def sasl_handshake(request: Request) -> Body:
     """Which mechanisms there are. Where nobody needs to log in, or somebody has already, it is out of place."""
     session = request.session
-    if session.open:
+    if session.open and (request.error or not session.renew()):
         return {"error_code": request.error or ILLEGAL_SASL_STATE, "mechanisms": []}
     if session.chosen or request.error:
         session.fail()
         return {"error_code": request.error or ILLEGAL_SASL_STATE, "mechanisms": []}
     known = session.choose(request.body["mechanism"], request.header.version)
-    return {"error_code": 0 if known else UNSUPPORTED_SASL_MECHANISM, "mechanisms": MECHANISMS}
+    return {"error_code": 0 if known else UNSUPPORTED_SASL_MECHANISM, "mechanisms": session.mechanisms}
 
 
 def sasl_authenticate(request: Request) -> Body:
@@ -40,7 +40,7 @@ def sasl_authenticate(request: Request) -> Body:
         answer = session.step(bytes(request.body["auth_bytes"]))
     except SaslError as problem:
         return {"error_code": SASL_AUTHENTICATION_FAILED, "error_message": str(problem), "auth_bytes": b""}
-    return {"error_code": 0, "auth_bytes": answer}
+    return {"error_code": 0, "auth_bytes": answer, "session_lifetime_ms": session.lifetime_ms if session.open else 0}
 
 
 UNSUPPORTED_VERSION, INVALID_REQUEST, REBOOTSTRAP_REQUIRED = 35, 42, 129

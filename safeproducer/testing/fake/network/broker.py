@@ -1,14 +1,18 @@
 """One broker's listener, and the connections it has."""
 
 import asyncio
+import contextlib
 import socket
+import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from safeproducer.testing.fake.handlers.request import LOOPBACK
 from safeproducer.testing.fake.network.connection import Connection
+from safeproducer.testing.fake.state.certificates import distinguished_name
 from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState
+from safeproducer.testing.fake.state.sasl import ANONYMOUS
 
 _STREAM_BUFFER = 1 << 20
 _BACKLOG = 128
@@ -27,6 +31,31 @@ def reserve(port: int = 0) -> socket.socket:
         reserved.close()
         raise
     return reserved
+
+
+class _Handshake:
+    """The context of one connection. asyncio drops what TLS has to tell of a handshake that failed: it is sent here."""
+
+    def __init__(self, context: ssl.SSLContext, accepted: socket.socket) -> None:
+        self._context = context
+        self._accepted = accepted
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, **kwargs: Any) -> ssl.SSLObject:
+        made = self._context.wrap_bio(incoming, outgoing, **kwargs)
+        shake_hands = made.do_handshake
+
+        def do_handshake() -> None:
+            try:
+                shake_hands()
+            except (ssl.SSLWantReadError, ssl.SSLSyscallError):
+                raise
+            except ssl.SSLError:
+                with contextlib.suppress(OSError):
+                    self._accepted.send(outgoing.read())
+                raise
+
+        made.do_handshake = do_handshake  # type: ignore[method-assign]
+        return made
 
 
 class Broker:
@@ -144,13 +173,18 @@ class Broker:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(_STREAM_BUFFER, loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        authority = self._cluster.access.authority
+        tls = None if authority is None else cast("ssl.SSLContext", _Handshake(authority.context, accepted))
         try:
             accepted.setblocking(False)
-            transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted)
+            if tls is not None:
+                await self._running.wait()
+            transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted, ssl=tls)
             writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         except OSError:
             return  # it has hung up already
         task = cast("asyncio.Task[None]", asyncio.current_task())
-        connection = Connection(self._cluster, self._state, (reader, writer), self._number(), self._running)
+        user = distinguished_name(transport.get_extra_info("peercert")) or ANONYMOUS
+        connection = Connection(self._cluster, self._state, (reader, writer), self._number(), self._running, user)
         self._connections[task] = connection
         await connection.serve()

@@ -21,7 +21,7 @@ from safeproducer.testing.fake.handlers.request import Request
 from safeproducer.testing.fake.network.buffers import Inbox, Outbox
 from safeproducer.testing.fake.rules.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState, JournalEntry, Outcome
-from safeproducer.testing.fake.state.sasl import MAX_UNAUTHENTICATED, SaslError, Session
+from safeproducer.testing.fake.state.sasl import ANONYMOUS, MAX_UNAUTHENTICATED, SaslError, Session
 from safeproducer.testing.wire import RequestHeader, decode_request, encode_response, read_request_header
 
 _NO_RECORDS: Body = {"error_code": 0, "session_id": 0, "responses": []}
@@ -86,13 +86,14 @@ class Connection:
         streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         number: int,
         running: asyncio.Event,
+        user: str = ANONYMOUS,
     ) -> None:
         self._cluster = cluster
         self._broker = broker
         self._reader, self._writer = streams
         self._number = number
         self._running = running
-        self._session = Session(cluster.credentials)
+        self._session = Session(cluster.access.credentials, cluster.clock.now, user)
         self._inbox = Inbox(self._answer_and_wait)
         self._outbox = Outbox()
         self._paused_reading = False
@@ -203,7 +204,7 @@ class Connection:
         elif answer is not None:
             answer["throttle_time_ms"] = max(muted, faults.throttle(api, self._broker.id))
             self._send(header, encode_response(api, header.version, header.correlation_id, answer))
-        self._note(header, outcome, arrived.time, request, muted=muted)
+        self._note(header, outcome, arrived.time, request, self._session.reason, muted)
         if self._session.failed:
             self._outbox.put(self._late(header), self.abort)
         if muted:
@@ -215,6 +216,9 @@ class Connection:
             return False
         if early and not self._session.logging_in:
             self._refuse(header, "unauthenticated", f"{header.api} is out of place in a log-in", arrived)
+            return False
+        if self._session.over and header.api != "SaslHandshake":
+            self._refuse(header, "unauthenticated", "the log-in has ended, and was not renewed in time", arrived)
             return False
         first, last = served(header.api, self._broker)
         if not first <= header.version <= last:

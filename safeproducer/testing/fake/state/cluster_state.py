@@ -16,6 +16,7 @@ from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdQuota, ProducerIdWindow
 from safeproducer.testing.fake.rules.producer_state import RETAINED_BEFORE_KIP_1269, ProducerStates, Rules
 from safeproducer.testing.fake.rules.quotas import ClientQuotas, QuotaLimits
+from safeproducer.testing.fake.state.certificates import Authority
 from safeproducer.testing.fake.state.faults import Faults
 from safeproducer.testing.fake.state.fetchers import Fetchers
 from safeproducer.testing.fake.state.sasl import Credentials
@@ -97,6 +98,14 @@ class JournalEntry:
     throttled_ms: int = 0
 
 
+@dataclass(slots=True)
+class Access:
+    """Who gets in: without credentials everybody, and without an authority there is no TLS."""
+
+    credentials: Credentials | None = None
+    authority: Authority | None = None
+
+
 JOURNAL_SIZE = 200_000
 _FIRST_PRODUCER_ID = 1000
 _LISTS, _RATES = ({side: side(what) for side in Side} for what in ("replicas", "rate"))
@@ -169,7 +178,7 @@ class ClusterState:
         self.faults = Faults()
         self.clock = ClusterClock()
         self.quotas = QuotaLimits()
-        self.credentials: Credentials | None = None
+        self.access = Access()
         self.rules = Rules()
         self.fetchers: Fetchers | None = None
         self._next_producer_id = _FIRST_PRODUCER_ID

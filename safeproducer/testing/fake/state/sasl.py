@@ -1,4 +1,4 @@
-"""The server's half of SASL: PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677) as Kafka speaks them (KIP-43, KIP-84).
+"""The server's half of SASL, as Kafka speaks it (KIP-43, 84, 255): PLAIN, SCRAM, OAUTHBEARER (RFC 4616, 5802, 7628).
 
 No channel binding and no delegation tokens. Like Kafka, and unlike the RFC, passwords are not prepared with SASLprep.
 
@@ -10,21 +10,25 @@ Kafka's order on a SASL listener: at most one ApiVersions, then SaslHandshake, t
 then on everything. Whatever else comes too early ends the connection; between handshake and log-in it is answered with
 error 34 (ILLEGAL_SASL_STATE) first. Since handshake version 1 (KIP-152) the
 messages travel in SaslAuthenticate requests, before it they travel bare, with four bytes of size, and a failure has no
-answer.
+answer. A log-in that ends after a while can be renewed by another handshake, and after its end nothing else is answered
+(KIP-368).
 """
 
 import base64
 import binascii
 import hashlib
 import hmac
+import json
 import re
 import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-SCRAM_DIGESTS = {"SCRAM-SHA-256": "sha256"}
+SCRAM_DIGESTS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+OAUTHBEARER = "OAUTHBEARER"
 ITERATIONS = 4096
 """Iterations that Kafka asks for at least, and makes by default."""
 
@@ -39,17 +43,29 @@ class ScramKeys:
     server_key: bytes = field(repr=False)
 
 
-class Credentials:
-    """Users and their passwords. It is not thread-safe. Raises ValueError for an empty name or password."""
+Validate = Callable[[str], str | None]
+"""Gives the principal of a token, or None for a token that is not good."""
 
-    def __init__(self, users: Mapping[str, str]) -> None:
-        if not users:
+
+class Credentials:
+    """Users with their passwords, and whose tokens are good. It is not thread-safe.
+
+    A log-in ends after ``lifetime`` seconds, if it is given. Raises ValueError for an empty name or password.
+    """
+
+    def __init__(
+        self, users: Mapping[str, str] | None, tokens: Validate | None = None, lifetime: float | None = None
+    ) -> None:
+        if not users and (users is not None or tokens is None):
             raise ValueError("users: nobody could log in; give at least one user with a password, or leave it out")
-        for user, password in users.items():
+        for user, password in (users or {}).items():
             if not user or not password or "\0" in user + password:
                 raise ValueError(f"users: {user!r} needs a name and a password, both without a zero character")
-        self._passwords = {user: password.encode() for user, password in users.items()}
+        self._passwords = {user: password.encode() for user, password in (users or {}).items()}
         self._keys: dict[tuple[str, str], ScramKeys] = {}
+        self.lifetime = lifetime
+        self.tokens = tokens
+        self.mechanisms = (*(MECHANISMS if users else ()), *((OAUTHBEARER,) if tokens is not None else ()))
 
     def __repr__(self) -> str:
         return f"Credentials({len(self._passwords)} users)"
@@ -91,18 +107,80 @@ class Exchange(Protocol):
 
     user: str | None
     """The user who has logged in; None until the exchange is complete."""
+    ends: float | None
+    """When what was shown ends, in seconds since the Unix epoch."""
+    reason: str
+    """Why it failed, for the test alone."""
 
     def step(self, token: bytes) -> bytes:
         """The answer to what the client sent. Raises SaslError, after which the exchange is over."""
 
 
-def begin(mechanism: str, credentials: Credentials) -> Exchange:
-    """A log-in by one of :data:`MECHANISMS`."""
+def begin(mechanism: str, credentials: Credentials, now: float | None = None) -> Exchange:
+    """A log-in by one of the mechanisms of these credentials, at this time (default: the machine's)."""
+    if mechanism == OAUTHBEARER and credentials.tokens is not None:
+        return TokenExchange(credentials.tokens, time.time() if now is None else now)
     return PlainExchange(credentials) if mechanism == "PLAIN" else ScramExchange(mechanism, credentials)
+
+
+_MORE = r"(?:(?!auth=)[A-Za-z]+=[!-~ \t\r\n]+\x01)*"
+_BEARER = re.compile(
+    rf"n,(?:a=(?P<authzid>{_NAME}))?,\x01{_MORE}auth=(?i:bearer) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)\x01{_MORE}\x01"
+)
+_REFUSAL = '{"status":"invalid_token"}'
+
+
+class TokenExchange:
+    """A token in one message. What is wrong with it is told in a good answer, and the log-in fails at the next one."""
+
+    def __init__(self, validate: Validate, now: float) -> None:
+        self._validate = validate
+        self._now = now
+        self.user: str | None = None
+        self.ends: float | None = None
+        self.reason = ""
+
+    def step(self, token: bytes) -> bytes:
+        if self.reason:
+            raise SaslError(_REFUSAL)
+        found = _BEARER.fullmatch(token.decode("latin-1"))
+        if found is None:
+            raise SaslError(f"log-in by {OAUTHBEARER} failed: no message with a token")
+        user, self.reason = self._principal(found["token"])
+        if user is None:
+            return _REFUSAL.encode()
+        if _unescape(found["authzid"] or user) != user:
+            raise SaslError(f"log-in by {OAUTHBEARER} failed: the token is of {user}, not of the user who was named")
+        self.user = user
+        return b""
+
+    def _principal(self, token: str) -> tuple[str | None, str]:
+        """The principal, or why there is none."""
+        self.ends = expiry(token)
+        if self.ends is not None and self.ends <= self._now:
+            return None, "the token has expired"
+        try:
+            user = self._validate(token)
+        except Exception as error:
+            return None, f"tokens raised {error!r}"
+        if user is None or (isinstance(user, str) and user):
+            return user, "" if user else "the token is not good"
+        return None, f"tokens returned {user!r}, which is neither a principal nor None"
+
+
+def expiry(token: str) -> float | None:
+    """When a JSON Web Token says that it ends, in seconds since the Unix epoch; None if it says nothing of it."""
+    try:
+        return float(json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))["exp"])
+    except (IndexError, KeyError, TypeError, ValueError, RecursionError):
+        return None  # another kind of token
 
 
 class PlainExchange:
     """Name and password in the clear, in one message."""
+
+    ends: float | None = None
+    reason = ""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
@@ -125,6 +203,9 @@ class PlainExchange:
 
 class ScramExchange:
     """Both sides prove that they know the password, in two rounds, and neither sends it."""
+
+    ends: float | None = None
+    reason = ""
 
     def __init__(self, mechanism: str, credentials: Credentials) -> None:
         self._mechanism = mechanism
@@ -192,20 +273,46 @@ class _Stage(Enum):
 
 
 class Session:
-    """One connection's log-in; without credentials everybody is ANONYMOUS and may ask everything."""
+    """One connection's log-in; without credentials everybody is ``user`` and may ask everything.
 
-    def __init__(self, credentials: Credentials | None) -> None:
+    ``now`` gives the time in seconds since the Unix epoch: log-ins end by it.
+    """
+
+    def __init__(
+        self, credentials: Credentials | None, now: Callable[[], float] = time.time, user: str = ANONYMOUS
+    ) -> None:
         self._credentials = credentials
+        self._now = now
         self._stage: _Stage | None = None if credentials is None else _Stage.CONNECTED
         self._exchange: Exchange | None = None
+        self._mechanism = ""
+        self._ends: float | None = None
+        self._renewed = 0.0
+        self.lifetime_ms = 0
+        """For how long the log-in holds from its begin on; 0: for ever."""
         self.bare = False
         """Whether the next frame is a SASL message without a Kafka header."""
-        self.user = ANONYMOUS
+        self.user = user
 
     @property
     def open(self) -> bool:
         """Whether everything may be asked."""
         return self._stage is None
+
+    @property
+    def over(self) -> bool:
+        """Whether the log-in has ended, and nothing but a new one may be asked."""
+        return self.open and self._ends is not None and self._now() >= self._ends
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """Those that are offered."""
+        return self._credentials.mechanisms if self._credentials is not None else ()
+
+    @property
+    def reason(self) -> str:
+        """Why the log-in failed, for the test alone."""
+        return self._exchange.reason if self._exchange is not None else ""
 
     @property
     def failed(self) -> bool:
@@ -231,12 +338,23 @@ class Session:
         if self._stage is _Stage.CONNECTED:
             self._stage = _Stage.VERSIONS_KNOWN
 
+    def renew(self) -> bool:
+        """Begin another log-in. False where log-ins do not end, and a second time within a second."""
+        if self._ends is None or self._now() - self._renewed < 1:
+            return False
+        self._renewed, self._exchange, self._stage = self._now(), None, _Stage.VERSIONS_KNOWN
+        return True
+
     def choose(self, mechanism: str, version: int) -> bool:
         """Begin the log-in; False, and the session has failed, for a mechanism that is not offered."""
-        if self._credentials is None or mechanism not in MECHANISMS:
+        if self._credentials is None or mechanism not in self._credentials.mechanisms:
             self._stage = _Stage.FAILED
             return False
-        self._stage, self._exchange, self.bare = _Stage.LOGGING_IN, begin(mechanism, self._credentials), version == 0
+        self._exchange = begin(mechanism, self._credentials, self._now())
+        self._stage, self.bare = _Stage.LOGGING_IN, version == 0
+        if self._mechanism not in ("", mechanism):
+            self.fail()  # nobody changes it amid a connection
+        self._mechanism = mechanism
         return True
 
     def step(self, token: bytes) -> bytes:
@@ -245,12 +363,21 @@ class Session:
             raise SaslError("log-in failed: no mechanism was chosen")
         try:
             answer = self._exchange.step(token)
+            if self._exchange.user is not None:
+                self._log_in(self._exchange.user, self._exchange.ends)
         except SaslError:
             self.fail()
             raise
-        if self._exchange.user is not None:
-            self.user, self._stage, self.bare = self._exchange.user, None, False
         return answer
+
+    def _log_in(self, user: str, ends: float | None) -> None:
+        if self._ends is not None and user != self.user:
+            raise SaslError(f"log-in failed: a connection of {self.user} cannot become one of {user}")
+        now, most = self._now(), self._credentials.lifetime if self._credentials is not None else None
+        lifetimes = [None if ends is None else ends - now, most]
+        lifetime = min((one for one in lifetimes if one is not None), default=None)
+        self._ends, self.lifetime_ms = (None, 0) if lifetime is None else (now + lifetime, int(lifetime * 1000))
+        self.user, self._stage, self.bare = user, None, False
 
     def fail(self) -> None:
         self._stage, self.bare = _Stage.FAILED, False

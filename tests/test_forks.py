@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import mmap
 import os
 import signal
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from safeproducer import ForkedProducerError, SafeProducer
+from safeproducer.kafka.admin import Admin
 from safeproducer.runtime import forks
 from tests.inside import engine_of
 from tests.test_lifetime import CALLS, run
@@ -129,6 +131,34 @@ def test_no_call_in_a_child_waits_for_a_lock(fork: Callable[[], int], mode: str,
         over.set()
         thread.join()
     producer.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+@pytest.mark.parametrize("fork", [os.fork, fork_in_c], ids=["python", "c"])
+@pytest.mark.parametrize("kind", ["lane", "admin client"])
+def test_a_child_destroys_no_client_of_its_parent_that_is_garbage(
+    fork: Callable[[], int], kind: str, producer: SafeProducer
+) -> None:
+    """Its collector finds them, and librdkafka's threads are not there: their destructor would wait or crash."""
+    engine = engine_of(producer)
+
+    def make() -> Any:
+        return engine.native_producers.batch_lane(None) if kind == "lane" else Admin({"bootstrap.servers": "a:1"})
+
+    def body() -> int:
+        forks.notice()
+        gc.collect()
+        return 0
+
+    gc.disable()
+    try:
+        garbage: list[Any] = [make() for _ in range(3)]
+        garbage.append(garbage)
+        del garbage
+        assert in_child(fork, body) == 0
+    finally:
+        gc.enable()
+        gc.collect()
 
 
 @pytest.mark.parametrize("look", [len, SafeProducer.snapshot, SafeProducer.explain, SafeProducer.__del__])

@@ -24,6 +24,7 @@ from safeproducer.policy.client_reports import MANY, TopicMetadata, described, p
 from safeproducer.policy.expiry import Told, told
 from safeproducer.policy.replication import Replicas
 from safeproducer.policy.window import BROKER_CONFIG, TOPIC_CONFIG, Announcement, Config, Source, announcement
+from safeproducer.runtime import forks
 
 TIMEOUT = 5.0
 """Seconds of one request."""
@@ -54,7 +55,7 @@ class Admin:
         self._config, self._timeout = config, timeout
         before = _login(config)
         own: dict[str, Any] = {**connection_settings(config), "log_level": _QUIET, "error_cb": _ignore}
-        self._admin: Any = AdminClient(own)
+        self._admin: Any = forks.spare_in_children(AdminClient(own))
         if (now := _login(config)) != before:  # changed meanwhile, by who did not find an admin client
             self._admin.set_sasl_credentials(*now)
 

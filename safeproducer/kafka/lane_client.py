@@ -84,13 +84,12 @@ class LaneClient:
         except:  # noqa: E722 - a fatal error that arrives inside flush() is raised as a KafkaError, no BaseException
             raised: Any = sys.exc_info()[1]
             if isinstance(raised, KafkaError):
-                cause, raised = raised, KafkaException(raised)
-            elif isinstance(raised, KafkaException):
-                cause = cause_of(raised)
-            else:
+                raised = KafkaException(raised)
+            elif not isinstance(raised, KafkaException):
                 raise
-        if not self.fails_by(cause):
+        if not self.fails_by(cause_of(raised)):
             raise raised
+        del raised  # it refers to this frame, and that to the native producer, which ends with its last reference
         return 0
 
     def fails_by(self, cause: KafkaError) -> bool:

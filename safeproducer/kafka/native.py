@@ -15,8 +15,7 @@ import sys
 
 from confluent_kafka import ThrottleEvent
 from confluent_kafka import __version__ as _version
-from confluent_kafka.cimpl import KafkaError, KafkaException, Message, libversion
-from confluent_kafka.cimpl import Producer as NativeProducer
+from confluent_kafka.cimpl import KafkaError, KafkaException, Message, Producer, libversion
 from confluent_kafka.serializing_producer import SerializingProducer
 
 VERSION = str(_version)
@@ -31,6 +30,14 @@ if not getattr(sys, "_is_gil_enabled", lambda: True)():
         "safeproducer counts under the interpreter lock, which is off in this free-threaded Python: set PYTHON_GIL=1, "
         "or take a Python that has the lock"
     )
+
+
+class NativeProducer(Producer):
+    """As the client makes it; it can be referred to weakly."""
+
+    __slots__ = ("__weakref__",)
+
+
 KNOWS_CLUSTER_ID = hasattr(NativeProducer, "cluster_id")
 """From confluent-kafka 2.16 on."""
 

@@ -22,7 +22,7 @@ from safeproducer.pipeline.reports.hooked_send import record_of
 from safeproducer.pipeline.reuse import Left, left_by
 from safeproducer.pipeline.transactions import Transactions
 from safeproducer.records import ProducerInfo
-from safeproducer.runtime import clock, forks, lifetime
+from safeproducer.runtime import clock, lifetime
 from safeproducer.runtime.log import logger
 from safeproducer.snapshot import CloseReport
 
@@ -316,11 +316,8 @@ class Closing:
 
     def become_forked(self) -> None:
         """In the child after a fork: the native producer's threads are gone, and touching it would hang."""
-        if self._engine.route.state in ("closed", "forked"):
-            return
-        for native in self._engine.natives:
-            forks.make_immortal(native)
-        self._engine.route.retire("forked", _forked(self._info))
+        if self._engine.route.state not in ("closed", "forked"):
+            self._engine.route.retire("forked", _forked(self._info))
 
     def collect(self) -> None:
         """The producer is garbage. What it leaves goes to the next one once its threads have ended."""

@@ -237,9 +237,6 @@ class Parking:
 
     def renew(self) -> None:
         """In a forked child: librdkafka's threads are not there, and touching anything would hang."""
-        for left in [*list(self._parked.values()), *list(self._leaving)]:
-            for native in left.natives:
-                forks.make_immortal(native)
         self._begin()
 
     # --- its thread --------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from typing import Any
 
 from safeproducer.errors import RENEWED, FatalError
 from safeproducer.kafka.native import KafkaException
@@ -73,8 +72,7 @@ class Turns:
             until = self._rests_on(now)
             return self._rest(now, self._turn(now)) if until is None else until
         except:  # noqa: E722 - as in Calls.attempt()
-            raised: Any = sys.exc_info()[1]
-            error = self._calls.instead_of(raised)
+            error = self._calls.instead_of(sys.exc_info()[1])
         if self._route.state in ("closed", "forked"):  # in the middle of it
             return NEVER
         if isinstance(error, FatalError):

@@ -13,6 +13,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 from safeproducer.runtime import clock
 
@@ -55,6 +56,8 @@ _all: set[weakref.ref[Work]] = set()
 _stopped: dict[int, list[Work]] = {}
 """The work that a fork waits for, by the thread that forks."""
 _renewals: list[Callable[[], object]] = []
+Native = TypeVar("Native")
+_natives: set[weakref.ref[Any]] = set()
 
 
 class _Number:
@@ -84,12 +87,13 @@ here = _mark()
 """`here[0]` is true until a fork: the kernel empties that page in a child."""
 
 
-def make_immortal(native: object) -> None:
-    """Never destroy `native` in this process.
+def spare_in_children(native: Native) -> Native:
+    """`native`, which is never destroyed in a child, not even as garbage that the collector finds there.
 
-    In a forked child librdkafka's threads do not exist, and its destructor would wait for them for ever.
+    librdkafka's threads do not exist there, and its destructor would wait for them for ever, or crash.
     """
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
+    _natives.add(weakref.ref(native, _natives.discard))
+    return native
 
 
 def in_child(renew: Callable[[], object]) -> None:
@@ -104,20 +108,22 @@ def notice() -> None:
 
 
 def _begin_anew() -> None:
-    for work in _works():
+    for work in _alive(_all):
         work.renew()
+    for native in _alive(_natives):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
     for renew in _renewals:
         renew()
     here[0] = 1  # last: what a signal handler interrupts is done again
 
 
-def _works() -> list[Work]:
-    return [work for reference in _all.copy() if (work := reference()) is not None]
+def _alive(references: set[weakref.ref[Native]]) -> list[Native]:
+    return [found for reference in references.copy() if (found := reference()) is not None]
 
 
 def _before_fork() -> None:
     deadline = clock.real() + _WAITS
-    _stopped[threading.get_ident()] = [work for work in _works() if work.ends(max(0.0, deadline - clock.real()))]
+    _stopped[threading.get_ident()] = [work for work in _alive(_all) if work.ends(max(0.0, deadline - clock.real()))]
 
 
 def _after_fork() -> None:

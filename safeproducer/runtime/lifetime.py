@@ -45,11 +45,6 @@ def at_end(act: Callable[[], object]) -> None:
     _last.append(act)
 
 
-def survivors() -> list[Any]:
-    """The producers that are alive."""
-    return [producer for producer, _, _ in _survivors()]
-
-
 def _survivors() -> list[tuple[Any, Callable[[Any], None], Callable[[Any, str], None]]]:
     # list() reads the dict in one step: a destructor, on any thread, may forget a producer before or after it.
     found = [(alive(), become_forked, report_loss) for alive, become_forked, report_loss in list(_alive.values())]

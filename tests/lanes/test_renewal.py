@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -118,6 +120,23 @@ def test_it_goes_on_after_each_fatal_error(
     assert account.accepted == account.delivered + account.failed == load.accepted
     if ordering != "none":
         load.check(cluster, partitions=2)
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_a_failed_native_producer_ends_without_the_collector(cluster: FakeCluster, make: Any, mode: str) -> None:
+    """It has threads and connections; and in a child of a fork, the collector would destroy it without its threads."""
+    load = Traffic(producer := make(cluster, mode), "t", 50)
+    load.send(20)
+    load.finish()
+    former = weakref.ref(engine_of(producer).natives[0])
+    gc.disable()
+    try:
+        cluster.fail_next("Produce", OUT_OF_ORDER)
+        load.until(lambda: producer.snapshot().renewals == 1, backlog=50)
+        load.finish()
+        load.until(lambda: former() is None)
+    finally:
+        gc.enable()
 
 
 def test_what_librdkafka_purged_is_not_written_by_proof(

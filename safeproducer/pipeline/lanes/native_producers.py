@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer, ThrottleEvent
 from safeproducer.pipeline.cluster.client_events import ClientEvents
 from safeproducer.pipeline.lanes.batch_lane import LaneLog
-from safeproducer.runtime import interrupts
+from safeproducer.runtime import forks, interrupts
 from safeproducer.settings.config import Settings, explain_refusal
 
 
@@ -186,7 +186,7 @@ class NativeProducers:
         if log is not None:
             log.application = config.get("logger")
             config["logger"] = log
-        return self._noted(NativeProducer(config), relay, role)
+        return self._noted(forks.spare_in_children(NativeProducer(config)), relay, role)
 
     def _noted(self, native: NativeProducer, relay: Relay, role: int) -> NativeProducer:
         if role == _FIRST:

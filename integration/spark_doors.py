@@ -76,6 +76,30 @@ class Cases:
         """A sink for a topic, or for those of the column."""
         return SafeProducerSink({**self.options, **({"topic": topic} if topic else {}), **more})
 
+    # --- triggers ----------------------------------------------------------------------------------------------
+
+    def other_triggers(self) -> dict[str, Any]:
+        """Continuous and real-time triggers at both doors: what Spark says, and what is in the checkpoint then."""
+        rows = self.spark.readStream.format("rate").option("rowsPerSecond", 50).option("numPartitions", 2).load()
+        stream, folder = rows.selectExpr("string(value) value").writeStream, self.scratch / "continuous"
+        options = {**self.options, "topic": "continuous", "checkpointLocation": str(folder)}
+        refused = {}
+        for trigger in ("continuous", "realTime"):
+            for name in ("foreachBatch",) if trigger == "continuous" else ("foreachBatch", "safeproducer"):
+                writer = stream.options(**{**options, "checkpointLocation": str(self.scratch / f"{name}-{trigger}")})
+                sink = self.sink("continuous")
+                writer = writer.foreachBatch(sink) if name == "foreachBatch" else writer.format(name)
+                try:
+                    writer.trigger(**{trigger: "5 seconds"}).start()
+                except Exception as error:
+                    refused[f"{name} {trigger}"] = str(error)
+        writer = self.spark.readStream.format("rate").option("rowsPerSecond", 50).option("numPartitions", 2).load()
+        writer = writer.selectExpr("string(value) value").writeStream.format("safeproducer").options(**options)
+        query = writer.trigger(continuous="1 second").start()
+        query.awaitTermination(20)
+        query.stop()
+        return {"refused": refused, "committed": len(list((folder / "commits").glob("[0-9]*")))}
+
     # --- columns -----------------------------------------------------------------------------------------------
 
     def _all_columns(self, topic: str) -> DataFrame:
@@ -418,6 +442,7 @@ CASES = (
     "secured",
     "secured_as_it_is",
     "password_changed",
+    "other_triggers",
 )
 
 

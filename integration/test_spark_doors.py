@@ -58,6 +58,7 @@ TOPICS = {
     "secured-as-it-is": 1,
     "rotated": 2,
     "not-allowed": 1,
+    "continuous": 2,
 }
 LONG_AGO = {"retention.ms": "-1"}
 CONFIGS = {"bad": {"max.message.bytes": "200000"}, "columns": LONG_AGO, "large": LONG_AGO}
@@ -184,6 +185,16 @@ def test_large_types_were_large(story: Story) -> None:
     """As Spark gave the columns of the rows above; and timestamps were told in the zone of the session."""
     kinds = set(story.case("large_types")["kinds"])
     assert {"large_string", "large_binary", "timestamp[us, tz=Asia/Kathmandu]"} <= kinds
+
+
+def test_no_trigger_loses_rows(story: Story) -> None:
+    """Spark refuses all but one; for that one no offset gets into the checkpoint, and the driver's log says why."""
+    case = story.case("other_triggers")
+    assert set(case["refused"]) == {"foreachBatch continuous", "foreachBatch realTime", "safeproducer realTime"}
+    assert case["committed"] == 0
+    assert story.records("continuous") == []
+    told = [line for line in story.done.stderr.splitlines() if "spark_commit_refused" in line]
+    assert any("with a continuous trigger Spark calls no data source in Python" in line for line in told)
 
 
 def test_tasks_without_rows_write_nothing(story: Story) -> None:

@@ -135,6 +135,8 @@ def _write(batches: Iterator[pa.RecordBatch], options: Options, run: str) -> Wri
 def _commit(messages: Sequence[WriterCommitMessage | None], batch_id: int | None, options: Options) -> None:
     written = _written(messages)
     query_id = next((message.query_id for message in written), None)
+    if len(written) < len(messages):
+        _refuse_commit(len(messages), len(written), batch_id, query_id)
     account = _account(query_id)
     account.told.once(note for message in written for note in message.notes)
     totals = (message.totals for message in written)
@@ -143,6 +145,23 @@ def _commit(messages: Sequence[WriterCommitMessage | None], batch_id: int | None
     callback = callback_of(options)
     if callback is not None:
         callback(report)
+
+
+def _refuse_commit(tasks: int, written: int, batch_id: int | None, query_id: str | None) -> None:
+    """With trigger(continuous=...) Spark calls no writer in Python, drops the rows, and commits.
+
+    What this raises keeps their offsets out of the checkpoint. Spark's own thread logs it and goes on, so that the
+    query stands still and nobody else hears of it.
+    """
+    problem = (
+        f"{tasks - written} of {tasks} tasks have not written their rows, so nothing is committed, and the query "
+        "stands still: with a continuous trigger Spark calls no data source in Python. Stop the query, and start it "
+        "with trigger(processingTime=...) or trigger(availableNow=True)"
+    )
+    spark_events.commit_refused(
+        batch_id=batch_id, query_id=query_id, tasks=tasks, tasks_written=written, problem=problem
+    )
+    raise RuntimeError(problem)
 
 
 def _abort(messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:

@@ -17,6 +17,11 @@ def batch_aborted(**fields: Any) -> None:
     _logger().error("spark_batch_aborted", **fields)
 
 
+def commit_refused(**fields: Any) -> None:
+    """Spark commits tasks that have not written. Event `spark_commit_refused`, level error."""
+    _logger().error("spark_commit_refused", **fields)
+
+
 def note(sentence: str) -> None:
     """Something works otherwise than one might expect. Event `spark_note`, level warning."""
     _logger().warning("spark_note", note=sentence)

@@ -278,6 +278,26 @@ def test_an_aborted_micro_batch_says_what_was_written_nevertheless() -> None:
     assert (event["batch_id"], event["tasks"], event["tasks_written"], event["delivered_by_them"]) == (9, 2, 1, 5)
 
 
+@pytest.mark.parametrize("missing", [(None, None), (None, 5)])
+def test_a_commit_of_tasks_that_wrote_nothing_is_refused(missing: tuple[int | None, int | None]) -> None:
+    """Spark commits so with a continuous trigger, for which it calls no writer: its offsets would pass the rows."""
+    told = messages(*(rows and totals(rows=rows) for rows in missing))
+    source = SafeProducerDataSource({**OPTIONS, "safeproducer.spark.on.batch": f"{__name__}:keep"})
+    with capture_logs() as logs, pytest.raises(RuntimeError, match="nothing is committed"):
+        source.streamWriter(VALUES, overwrite=False).commit(told, 3)
+    with capture_logs(), pytest.raises(RuntimeError, match="nothing is committed"):
+        source.writer(VALUES, overwrite=False).commit(told)
+    (event,) = logs
+    assert (event["event"], event["log_level"], event["batch_id"]) == ("spark_commit_refused", "error", 3)
+    assert (event["tasks"], event["tasks_written"]) == (2, sum(rows is not None for rows in missing))
+    assert REPORTS == []
+
+
+def test_a_commit_without_tasks_is_none_of_these() -> None:
+    """A micro-batch may have no rows, and no tasks."""
+    SafeProducerDataSource(OPTIONS).streamWriter(VALUES, overwrite=False).commit([], 3)
+
+
 def test_overwriting_is_refused() -> None:
     """For a batch write, as by Spark's own sink."""
     with pytest.raises(ConfigurationError, match=r'mode\("append"\)'):

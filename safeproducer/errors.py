@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from safeproducer.kafka.advice import advice, advice_to, is_permanent
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.policy.outcome import Outcome
 from safeproducer.records import CallSite
@@ -74,14 +75,16 @@ class FatalError(SafeProducerError, KafkaException):
 
     def __str__(self) -> str:
         error = self.args[0]
+        mends = error.code() > 0 and is_permanent(error.name())
         left = (
-            f"; {self.unresolved} accepted record(s) have no delivery report yet and are of unknown outcome. Call "
-            f"poll() or flush() to receive the reports that remain, then"
+            f"; {self.unresolved} accepted record(s) have no delivery report yet. Call poll() or flush() to receive "
+            f"the reports that remain, each with its outcome, then"
         )
         return (
-            f"fatal error {error.name()}: {error.str()}. This producer takes no more records"
-            f"{left if self.unresolved else ':'} close() it, and create one new producer (not one per retry: each "
-            f"takes a new producer ID from the brokers)."
+            f"fatal error {error.name()}: {error.str()}. {advice(error.name()) + ' ' if mends else ''}This producer "
+            f"takes no more records{left if self.unresolved else ':'} close() it, and create one new producer "
+            f"{'once that is mended ' if mends else ''}(not one per retry: each takes a new producer ID from the "
+            f"brokers)."
         )
 
 
@@ -207,7 +210,8 @@ class DeliveryError(KafkaError):
         if self.topic is not None and self.partition is not None:
             tp += f" [{self.partition}]"
         attempts = "" if self.attempts is None else f" after {self.attempts} attempt(s)"
-        happened = f"a record{tp} failed{attempts} with {self.name()} ({self.str()})"
+        why = advice_to(self.name(), self.str())
+        happened = f"a record{tp} failed{attempts} with {self.name()} ({self.str()}){why and '. '}{why}"
         if self.outcome is Outcome.NOT_WRITTEN:
             return f"{happened}. It is not in the log: produce it again when the cause is gone."
         if self.possibly_twice:

@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka.cimpl import KafkaError, KafkaException
+from confluent_kafka.cimpl import KafkaError, KafkaException, Message
 
-from safeproducer import FatalError, Hook, ProducerInfo, SafeProducer
+from safeproducer import DeliveryError, FatalError, Hook, ProducerInfo, SafeProducer
+from safeproducer.pipeline.reports.delivery_errors import Failures
+from safeproducer.settings.config import parse
 from safeproducer.testing import FakeCluster
 
 Plant = Callable[[SafeProducer], None]
@@ -168,3 +170,49 @@ def poll_on(producer: SafeProducer) -> None:
     """For ten seconds at most."""
     for _ in range(200):
         producer.poll(0.05)
+
+
+@pytest.mark.parametrize(
+    ("mode", "fatal"), [("auto", "stop"), ("held", "stop"), ("passthrough", "stop"), ("auto", "renew")]
+)
+def test_records_of_a_producer_that_gets_no_id_are_not_written(mode: str, fatal: str) -> None:
+    """Without a producer ID nothing is sent; the record, explain() and the exception name the right and the setting."""
+    with FakeCluster() as cluster:
+        cluster.create_topic("t")
+        cluster.fail_next("InitProducerId", KafkaError.CLUSTER_AUTHORIZATION_FAILED, n=1000)
+        config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "message.timeout.ms": 5000}
+        producer = SafeProducer({**config, "safeproducer.mode": mode, "safeproducer.fatal": fatal})
+        errors: list[DeliveryError] = []
+        said: list[str] = []
+        with contextlib.suppress(FatalError):
+            for _ in range(RECORDS):
+                producer.produce("t", b"x", on_delivery=lambda error, _: errors.append(error))
+        accepted = producer.snapshot().accepted
+        deadline = time.monotonic() + 20
+        # A held record may be refused before the error itself is served: produce() tells only that there is one.
+        while len(errors) < accepted or "IDEMPOTENT_WRITE" not in producer.explain():
+            assert time.monotonic() < deadline
+            try:
+                producer.poll(0.1)
+            except FatalError as error:
+                said += [str(error)] if error.args[0].fatal() else []
+        said += [producer.explain(), *(str(error) for error in errors if error.name() == "_PURGE_QUEUE")]
+        assert {error.outcome for error in errors} == {"not_written"}
+        for told in said:
+            assert "IDEMPOTENT_WRITE" in told
+            assert "enable.idempotence" in told
+        with contextlib.suppress(FatalError):
+            producer.close(0)
+        assert not cluster.log("t")
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_what_a_native_producer_without_an_id_had_is_unknown_beside_another_one(others: bool) -> None:
+    """A report does not say which native producer had the record."""
+    failures = Failures(parse(({"bootstrap.servers": "127.0.0.1:1"},), {}).delivery)
+    refused = "Failed to acquire idempotence PID from broker x:1/1: Broker: Cluster authorization failed"
+    failures.fatal_error(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, refused), lambda: not others)
+    message = Message(topic="t", partition=0, latency=1.0)
+    error = failures.reported(KafkaError(KafkaError._PURGE_QUEUE), message)
+    assert isinstance(error, DeliveryError)
+    assert error.outcome == ("unknown" if others else "not_written")

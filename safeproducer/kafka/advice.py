@@ -5,6 +5,7 @@ text out, so both the producer (``explain()``, exceptions) and the commands can 
 """
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 _ADDRESS = re.compile(r"^(?:[a-z_]+://)?(?P<address>\[[^\]]+\]:\d+|[^/\s:]+:\d+)/\w+: ", re.IGNORECASE)
@@ -22,9 +23,13 @@ class _Rule(NamedTuple):
     sentence: str
 
 
-def _rule(codes: str, reason: str | None, sentence: str) -> _Rule:
+def _rule(codes: str, sentence: str, reason: str | None = None) -> _Rule:
     pattern = re.compile(reason, re.IGNORECASE) if reason else None
-    return _Rule(frozenset(codes.split()), pattern, sentence)
+    return _Rule(_codes(codes), pattern, sentence)
+
+
+def _codes(names: str) -> frozenset[str]:
+    return frozenset(names.split())
 
 
 _CONNECTION = "_TRANSPORT _ALL_BROKERS_DOWN _TIMED_OUT _SSL NETWORK_EXCEPTION BROKER_NOT_AVAILABLE"
@@ -34,220 +39,211 @@ _CREDENTIALS = "_AUTHENTICATION SASL_AUTHENTICATION_FAILED"
 _RULES = (
     _rule(
         "_INVALID_ARG",
+        "There is no setting called {setting}: correct its name or remove it (names are librdkafka's, or begin with "
+        "safeproducer.).",
         r"no such configuration property",
-        "There is no setting called {setting}: correct its name or remove it "
-        "(names are librdkafka's, or begin with safeproducer.).",
     ),
     _rule(
         "_INVALID_ARG",
-        r"(ssl\.[a-z.]+) failed",
         "A TLS setting cannot be used ({reason}): check that the file exists, is readable and is in PEM format.",
+        r"(ssl\.[a-z.]+) failed",
     ),
     _rule(
         "_INVALID_ARG",
-        r"sasl\.username and sasl\.password must be set",
         "The SASL mechanism needs a user: set both sasl.username and sasl.password, best in a --config-file.",
+        r"sasl\.username and sasl\.password must be set",
     ),
     _rule(
         "_INVALID_ARG",
-        r"invalid value|outside allowed range",
         "The setting {setting} has a value it cannot take ({reason}): correct the value.",
+        r"invalid value|outside allowed range",
     ),
-    _rule("_INVALID_ARG", None, "The configuration cannot be used ({reason}): correct the setting it names."),
+    _rule("_INVALID_ARG", "The configuration cannot be used ({reason}): correct the setting it names."),
     _rule(
         "_RESOLVE",
-        None,
-        "The host name of {address} is not known to this machine's name service: "
-        "check the spelling in bootstrap.servers, and the DNS or hosts file.",
+        "The host name of {address} is not known to this machine's name service: check the spelling in "
+        "bootstrap.servers, and the DNS or hosts file.",
     ),
     _rule(
         _CONNECTION,
+        "{address} closed the TLS handshake, as a listener without TLS does: use its TLS port in bootstrap.servers, "
+        "or set security.protocol to PLAINTEXT or SASL_PLAINTEXT.",
         r"plaintext broker listener|wrong version number|disconnected.*state SSL_HANDSHAKE",
-        "{address} closed the TLS handshake, as a listener without TLS does: use its TLS port in "
-        "bootstrap.servers, or set security.protocol to PLAINTEXT or SASL_PLAINTEXT.",
     ),
     _rule(
         _CONNECTION,
+        "{address} hung up before it answered, as a TLS or SASL listener does with a client that does not speak it: "
+        "set security.protocol to what that listener expects (SSL, SASL_SSL or SASL_PLAINTEXT).",
         r"security\.protocol|ssl listener|sasl listener|requesting apiversion|"
         r"disconnected.*in state APIVERSION|(closed by peer|send failed).*after \d{1,3}ms in state UP",
-        "{address} hung up before it answered, as a TLS or SASL listener does with a client that does "
-        "not speak it: set security.protocol to what that listener expects (SSL, SASL_SSL or SASL_PLAINTEXT).",
     ),
     _rule(
         f"{_CONNECTION} _BAD_MSG",
-        r"invalid response size 1213486160",  # "HTTP"
         "{address} speaks HTTP and not Kafka: check the port in bootstrap.servers.",
+        r"invalid response size 1213486160",  # "HTTP"
     ),
     _rule(
         _CONNECTION,
-        r"host ?name mismatch|ip address mismatch|certificate is not valid for|doesn't match",
         "The certificate of {address} was issued for another host name: use the name in the certificate in "
         "bootstrap.servers, or have a certificate issued with this name in it.",
+        r"host ?name mismatch|ip address mismatch|certificate is not valid for|doesn't match",
     ),
     _rule(
         _CONNECTION,
+        "The certificate of {address} is out of date (or this machine's clock is): renew the certificate or correct "
+        "the clock.",
         r"certificate has expired|certificate is not yet valid",
-        "The certificate of {address} is out of date (or this machine's clock is): renew the certificate or "
-        "correct the clock.",
     ),
     _rule(
         _CONNECTION,
+        "The certificate of {address} is not signed by an authority that this client trusts: set ssl.ca.location to "
+        "the PEM file of the authority that issued it.",
         r"unable to get.*issuer|self.signed|unable to verify the first",
-        "The certificate of {address} is not signed by an authority that this client trusts: set "
-        "ssl.ca.location to the PEM file of the authority that issued it.",
     ),
     # librdkafka gives this one text for all three faults.
     _rule(
         _CONNECTION,
-        r"certificate verify failed|certificate could not be verified",
         "The certificate of {address} was refused: set ssl.ca.location to the PEM file of the authority that issued "
         "it; if that is right, the certificate is out of date or was issued for another host name.",
+        r"certificate verify failed|certificate could not be verified",
     ),
     _rule(
         _CONNECTION,
+        "{address} refused this client's certificate ({reason}): set ssl.certificate.location and ssl.key.location to "
+        "a certificate that the broker trusts.",
         r"alert (bad |unknown |no )?(certificate|ca)|certificate required|peer did not return a certificate",
-        "{address} refused this client's certificate ({reason}): set ssl.certificate.location and "
-        "ssl.key.location to a certificate that the broker trusts.",
     ),
-    _rule(
-        "_SSL",
-        None,
-        "The TLS connection to {address} failed ({reason}): check security.protocol and the ssl.* settings.",
-    ),
+    _rule("_SSL", "The TLS connection to {address} failed ({reason}): check security.protocol and the ssl.* settings."),
     _rule(
         _CONNECTION + " " + _CREDENTIALS + " UNSUPPORTED_SASL_MECHANISM",
-        r"unsupported (sasl )?mechanism|mechanism.{0,80}not (supported|enabled)",
         "{address} does not offer this SASL mechanism ({reason}): set sasl.mechanism to one that it offers.",
+        r"unsupported (sasl )?mechanism|mechanism.{0,80}not (supported|enabled)",
+    ),
+    _rule(
+        _CREDENTIALS + " ILLEGAL_SASL_STATE",
+        "{address} did not expect SASL: use the port of a listener with SASL, or set security.protocol to PLAINTEXT "
+        "or SSL, as that listener expects it.",
+        r"current sasl state|ILLEGAL_SASL_STATE",
     ),
     _rule(
         _CREDENTIALS,
-        None,
+        "This client has no token to log in with ({reason}): mend oauth_cb, or the sasl.oauthbearer.* settings.",
+        r"your oauth_cb|oauth token not set|acquire SASL OAUTHBEARER token",
+    ),
+    _rule(
+        _CREDENTIALS,
         "{address} refused the user name or the password ({reason}): check sasl.username, sasl.password and "
         "sasl.mechanism.",
     ),
-    _rule("ILLEGAL_SASL_STATE", None, "The broker did not expect SASL here: check security.protocol."),
     _rule(
         _CONNECTION,
+        "{address} refuses the connection, as if nothing listened there: check the host and port in bootstrap.servers "
+        "and that the broker runs.",
         r"connection refused",
-        "{address} refuses the connection, as if nothing listened there: check the host and port in "
-        "bootstrap.servers and that the broker runs.",
     ),
     _rule(
         "_TIMED_OUT _TRANSPORT _ALL_BROKERS_DOWN REQUEST_TIMED_OUT NETWORK_EXCEPTION BROKER_NOT_AVAILABLE",
-        None,
-        "{address} cannot be reached or does not answer ({reason}): check bootstrap.servers, that the broker "
-        "runs, and that no firewall is in between.",
+        "{address} cannot be reached or does not answer ({reason}): check bootstrap.servers, that the broker runs, "
+        "and that no firewall is in between.",
     ),
     _rule(
         "TOPIC_AUTHORIZATION_FAILED",
-        None,
-        "This user may not write to the topic: have an administrator grant WRITE and DESCRIBE on it "
-        "(kafka-acls --add --producer).",
+        "This user may not write to the topic: have an administrator grant WRITE and DESCRIBE on it (kafka-acls --add "
+        "--producer).",
     ),
     _rule(
         "CLUSTER_AUTHORIZATION_FAILED",
-        None,
-        "This user may write to no topic at all, so the broker refuses the idempotent producer: have an "
-        "administrator grant WRITE on the topic (or IDEMPOTENT_WRITE on the cluster).",
+        "This user has no right to write idempotently, so brokers give the producer no ID: have an administrator "
+        "grant WRITE on the topic (brokers before 2.8: IDEMPOTENT_WRITE on the cluster), or set enable.idempotence to "
+        "false.",
     ),
     _rule(
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-        None,
         "This user may not use that transactional.id: have an administrator grant WRITE and DESCRIBE on it.",
     ),
     _rule(
         "GROUP_AUTHORIZATION_FAILED",
-        None,
         "This user may not use that consumer group: have an administrator grant READ on it.",
     ),
     _rule(
         "UNKNOWN_TOPIC_OR_PART _UNKNOWN_TOPIC UNKNOWN_TOPIC_ID",
-        None,
         "The topic does not exist, or this user may not see it: create it first, or correct its name.",
     ),
-    _rule("TOPIC_EXCEPTION", None, "That is no valid name for a topic: correct it."),
+    _rule("TOPIC_EXCEPTION", "That is no valid name for a topic: correct it."),
     _rule(
         "_UNKNOWN_PARTITION",
-        None,
         "The topic has no such partition: use a smaller number, or leave the choice to the partitioner.",
     ),
     _rule(
         "LEADER_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION",
-        None,
         "The partition has no leader at present: see whether its brokers run, and try again.",
+    ),
+    # what this client refuses is one record
+    _rule(
+        "MSG_SIZE_TOO_LARGE RECORD_LIST_TOO_LARGE INVALID_MSG_SIZE",
+        "The batch of the record is larger than max.message.bytes of the topic: lower batch.size to that limit, make "
+        "a record that is larger by itself smaller, or have the limit raised.",
+        r"^Broker: ",
     ),
     _rule(
         "MSG_SIZE_TOO_LARGE RECORD_LIST_TOO_LARGE INVALID_MSG_SIZE",
-        None,
-        "The record is larger than allowed: make it smaller, or raise message.max.bytes here and "
-        "max.message.bytes on the topic.",
+        "The record is larger than allowed: make it smaller, or raise message.max.bytes here and max.message.bytes on "
+        "the topic.",
     ),
     _rule(
         "_MSG_TIMED_OUT",
-        None,
-        "No acknowledgement came within message.timeout.ms, so the record may or may not be in the log: "
-        "see whether the partition's leader runs and is reachable, and look before sending it again.",
+        "No acknowledgement came within message.timeout.ms, so the record may or may not be in the log: see whether "
+        "the partition's leader runs and is reachable, and look before sending it again.",
     ),
     _rule(
         "NOT_ENOUGH_REPLICAS NOT_ENOUGH_REPLICAS_AFTER_APPEND",
-        None,
         "Fewer replicas are in sync than min.insync.replicas asks for: bring the missing brokers back.",
     ),
     _rule(
-        "INVALID_RECORD _INVALID_DIFFERENT_RECORD",
-        None,
-        "The broker refused the record or a neighbour in its batch ({reason}): a compacted topic needs "
-        "a key on every record.",
-    ),
-    _rule("POLICY_VIOLATION", None, "A policy of the cluster forbids it ({reason}): ask its administrator."),
-    _rule(
-        "KAFKA_STORAGE_ERROR", None, "The broker cannot write to its disk: its administrator must free or replace it."
+        "INVALID_RECORD",
+        "The broker refused this record, or another one and all of its batch ({reason}): a record of a compacted "
+        "topic needs a key.",
     ),
     _rule(
-        "_FENCED INVALID_PRODUCER_EPOCH",
-        None,
-        "Another producer with the same transactional.id took over: stop this one, or give it its own id.",
+        "_INVALID_DIFFERENT_RECORD",
+        "The broker refused a neighbour of this record, and with it the whole batch ({reason}): give every record of "
+        "a compacted topic a key, and produce this one again.",
+    ),
+    _rule("POLICY_VIOLATION", "A policy of the cluster forbids it ({reason}): ask its administrator."),
+    _rule("KAFKA_STORAGE_ERROR", "The broker cannot write to its disk: its administrator must free or replace it."),
+    _rule("_FENCED", "Another producer with the same transactional.id took over: stop this one, or give it its own."),
+    # to a batch; a coordinator answers commit_transaction()
+    _rule(
+        "INVALID_PRODUCER_EPOCH INVALID_PRODUCER_ID_MAPPING",
+        "The leader of the partition does not take the producer ID, or the epoch of it, that this producer has: close "
+        "this producer, and make one new one, which gets another producer ID.",
+        r"^Broker: ",
     ),
     _rule(
         "INVALID_PRODUCER_ID_MAPPING",
-        None,
         "The coordinator has forgotten this transactional.id, which rested for transactional.id.expiration.ms: abort "
         "it and run it again (abort_transaction(), then all of the transaction from begin_transaction() on).",
     ),
     _rule(
         "OUT_OF_ORDER_SEQUENCE_NUMBER UNKNOWN_PRODUCER_ID DUPLICATE_SEQUENCE_NUMBER _FATAL",
-        None,
-        "The producer can no longer promise order without duplicates and takes no more records ({reason}): "
-        "create a new producer; records without a report may or may not be in the log.",
+        "The producer can no longer promise order without duplicates and takes no more records ({reason}): create a "
+        "new producer; records without a report may or may not be in the log.",
     ),
     _rule(
         "_QUEUE_FULL",
-        None,
         "The producer's buffer is full: call poll() and try again, or raise queue.buffering.max.kbytes.",
     ),
     _rule(
         "_PURGE_QUEUE _PURGE_INFLIGHT",
-        None,
         "The record was given up before an acknowledgement came, so it may or may not be in the log.",
     ),
 )
 
 # Errors that the next record to the same topic by the same user will meet as well.
-_PERMANENT = frozenset(
-    {
-        "TOPIC_AUTHORIZATION_FAILED",
-        "CLUSTER_AUTHORIZATION_FAILED",
-        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-        "UNKNOWN_TOPIC_OR_PART",
-        "_UNKNOWN_TOPIC",
-        "_UNKNOWN_PARTITION",
-        "TOPIC_EXCEPTION",
-        "_AUTHENTICATION",
-        "SASL_AUTHENTICATION_FAILED",
-        "UNSUPPORTED_SASL_MECHANISM",
-        "_FATAL",
-        "_FENCED",
-    }
+_PERMANENT = _codes(
+    "TOPIC_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED TRANSACTIONAL_ID_AUTHORIZATION_FAILED "
+    "UNKNOWN_TOPIC_OR_PART _UNKNOWN_TOPIC _UNKNOWN_PARTITION TOPIC_EXCEPTION _AUTHENTICATION "
+    "SASL_AUTHENTICATION_FAILED UNSUPPORTED_SASL_MECHANISM _FATAL _FENCED"
 )
 
 
@@ -261,11 +257,18 @@ def advice(code_name: str, reason: str = "") -> str:
     return joined(*told_apart(code_name, reason))
 
 
+def advice_to(code_name: str, reason: str) -> str:
+    """The same without a full stop, of an error that a broker gave; "" for those of librdkafka."""
+    theirs = not code_name.startswith("_") or code_name == "_INVALID_DIFFERENT_RECORD"
+    return advice(code_name, reason)[:-1] if theirs else ""
+
+
 def joined(meaning: str, cure: str) -> str:
     """Both as one sentence."""
     return f"{meaning}: {cure[0].lower()}{cure[1:]}" if cure else f"{meaning}."
 
 
+@lru_cache(maxsize=64)
 def told_apart(code_name: str, reason: str = "") -> tuple[str, str]:
     """The same as two texts: what it means, without a full stop, and what to do, "" for nothing."""
     clean = _clean(reason)

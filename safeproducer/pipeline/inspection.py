@@ -9,6 +9,7 @@ from heapq import nsmallest
 from operator import attrgetter, itemgetter
 from types import MappingProxyType
 
+from safeproducer.kafka.advice import advice
 from safeproducer.pipeline.causes import Leaders, Located, Windows, concerning, stops
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.counters import UNASSIGNED, TopicCounters
@@ -275,6 +276,8 @@ class Inspection:
         told = explanation(account, topic, partition, troubles, holds.partitions.leaders, located)
         if account.state in _ENDED:
             return told
+        if account.state == "fatal" and (fatal := self._engine.failures.fatal) is not None:
+            told = f"{advice(fatal.name(), fatal.str())} {told}"
         return holds.cluster.addressed(" ".join([told, *expirations.notes()]))
 
     def _troubles(self) -> Iterator[Trouble]:

@@ -23,7 +23,6 @@ from safeproducer.pipeline.lanes.direct_lane import DirectLane, DirectLaneCounts
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
 from safeproducer.pipeline.lanes.renewing import USED_UP, LaneFailure
 from safeproducer.pipeline.reports.counters import DeliveryCounters
-from safeproducer.pipeline.reports.delivery_errors import FAILED
 from safeproducer.pipeline.reports.report_queue import Deferred
 from safeproducer.pipeline.route import Route
 from safeproducer.policy.decision import LOOK_AGAIN
@@ -178,7 +177,7 @@ class DirectRenewal:
         failures, queue, failure = self._updates.failures, self._counters.report_queue, former.lane.failure
         if (never_sent := former.never_sent(max(failures.failed_at, queue.failed_at), now)) is None:
             return False
-        told = list(failures.expired(reports, never_sent, FAILED))
+        told = list(failures.expired(reports, never_sent, USED_UP if failure is None else failure.error))
         queue.tell(told)
         unknown = [message for _, error, message in told if getattr(error, "outcome", None) is Outcome.UNKNOWN]
         for message in unknown if self._fails else ():

@@ -107,7 +107,19 @@ CODES = sorted({KafkaError(getattr(KafkaError, name)).name() for name in dir(Kaf
         ("_INVALID_ARG", 'Invalid value for configuration property "acks"', ["acks", "correct the value"]),
         ("_INVALID_ARG", "Failed to create producer: ssl.ca.location failed: error:05880020", ["PEM", "exists"]),
         ("TOPIC_AUTHORIZATION_FAILED", "Broker: Topic authorization failed", ["may not write", "WRITE"]),
-        ("CLUSTER_AUTHORIZATION_FAILED", "", ["IDEMPOTENT_WRITE"]),
+        ("CLUSTER_AUTHORIZATION_FAILED", "", ["IDEMPOTENT_WRITE", "enable.idempotence"]),
+        (
+            "_AUTHENTICATION",
+            "sasl_plaintext://127.0.0.1:9/bootstrap: SASL PLAIN mechanism handshake failed: Broker: Request not valid "
+            "in current SASL state: broker's supported mechanisms:  (after 0ms in state AUTH_HANDSHAKE)",
+            ["127.0.0.1:9 did not expect SASL", "security.protocol"],
+        ),
+        ("_AUTHENTICATION", "your oauth_cb raised KeyError: 'role'", ["no token", "KeyError: 'role'", "mend oauth_cb"]),
+        ("INVALID_PRODUCER_EPOCH", "Broker: Producer attempted an operation with an old epoch", ["producer ID"]),
+        ("INVALID_PRODUCER_ID_MAPPING", "Broker: Producer attempted to use a producer id", ["producer ID", "make one"]),
+        ("INVALID_PRODUCER_ID_MAPPING", "", ["coordinator", "abort_transaction()"]),
+        ("MSG_SIZE_TOO_LARGE", "Broker: Message size too large", ["batch", "batch.size", "max.message.bytes"]),
+        ("_INVALID_DIFFERENT_RECORD", "Local: Invalid record", ["neighbour", "compacted", "produce this one again"]),
         ("UNKNOWN_TOPIC_OR_PART", "", ["does not exist", "create"]),
         ("MSG_SIZE_TOO_LARGE", "", ["message.max.bytes", "max.message.bytes"]),
         ("_MSG_TIMED_OUT", "", ["may or may not be in the log"]),
@@ -162,3 +174,10 @@ def test_one_record_s_own_fault_is_not_hopeless() -> None:
     assert is_permanent("TOPIC_AUTHORIZATION_FAILED")
     assert not is_permanent("MSG_SIZE_TOO_LARGE")
     assert not is_permanent("_MSG_TIMED_OUT")
+
+
+def test_only_a_transaction_is_told_of_its_transactional_id() -> None:
+    """The leader of a partition gives the same codes to an idempotent producer, which has no such ID."""
+    for code in (KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_PRODUCER_ID_MAPPING):
+        error = KafkaError(code)
+        assert "transactional.id" not in advice(error.name(), error.str())

@@ -26,6 +26,7 @@ class Updates(Protocol):
     @property
     def delivered(self) -> int: ...
     def throttled(self, broker: int, name: str, seconds: float) -> bool: ...
+    def fatal_error(self, error: KafkaError) -> None: ...
     def statistics(self, text: str) -> None: ...
     def batch_statistics(self, text: str) -> None: ...
 
@@ -167,6 +168,8 @@ class ClientEvents:
         first = self.fatal is None
         if self.fatal is None or not self.fatal.fatal():
             self.fatal = error
+            if error.fatal():
+                self._updates.fatal_error(error)
         if first:
             self.notifications.fatal(error)
 

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
+from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.statistics import LibrdkafkaClock, Statistics, read
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.reports.counters import BatchCount, DeliveryCounters
@@ -85,6 +86,11 @@ class ClientUpdates:
             self.changed = True
             self._hold()
         return first
+
+    def fatal_error(self, error: KafkaError) -> None:
+        """A native producer met it."""
+        gate = self.holds.gate
+        self.failures.fatal_error(error, lambda: bool(gate.used) and not gate.lane_permits().used)
 
     def heard_leaders(self, topic: str, lane: int | None, asked_at: float, told: TopicMetadata) -> bool:
         """This lane has asked who leads the topic's partitions; whether it knows all of them now."""

@@ -6,10 +6,11 @@ Reports of records that a purge took out of librdkafka: which of them were in no
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from safeproducer.errors import DeliveryError
+from safeproducer.kafka.advice import advice, advice_to
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.record import ACCEPTED_AT, DeliveryCallback, HeldRecord
@@ -20,8 +21,7 @@ from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
-FAILED = ""
-"""In place of the time within which nothing was answered: the native producer failed."""
+_NO_ID = "Failed to acquire idempotence PID"
 PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 
@@ -60,6 +60,13 @@ def _purged(kept: Deferred) -> Purged:
     return Purged(queued, kept.since - elapsed, kept.by - elapsed)
 
 
+Ended = tuple[Outcome, int | None]
+"""(outcome, how often it was sent). What is not known is None, here and below."""
+Place = tuple[str | None, int | None]
+Times = tuple[float | None, float | None]
+"""(accepted at, handed over at)."""
+
+
 class Failed(NamedTuple):
     """What is counted together. `topic`, `partition`: None while not known; `unsent`: it was in no request."""
 
@@ -85,6 +92,10 @@ class Failures:
         self.counts: defaultdict[Failed, int] = defaultdict(int)
         self.last: dict[str, str] = {}
         """Topic -> the name of the error of its last record that failed."""
+        self.fatal: KafkaError | None = None
+        """It ended the producer; None also while no more is known than that there is one."""
+        self._never_sent: Callable[[], object] = bool
+        """Whether no record can have been in a request."""
         self.many_lanes = False
         """Whether there are lanes whose producer ID no statistics tell."""
         self._identities: dict[int, int | None] = {}
@@ -104,10 +115,17 @@ class Failures:
         self.fenced += error.code() == KafkaError.INVALID_PRODUCER_EPOCH
         if error is WITHOUT_OFFSET:
             self.without_offset += 1
-        sent = message.partition() is not None  # without a partition it was in no request
+        # Without a partition it was in no request.
+        sent = message.partition() is not None and not self._never_sent()
         outcome = outcome_of(error.name(), message.latency(), self._retry_backoff, self.round_trip, sent)
         attempts = int(sent) if outcome is Outcome.NOT_WRITTEN else None
-        return self._of_message(error, error.code(), error.str(), outcome, message, attempts)
+        return self._of_message(error, error, (outcome, attempts), message, self.fatal)
+
+    def fatal_error(self, error: KafkaError, alone: Callable[[], bool]) -> None:
+        """A native producer met it. `alone()`: whether no other one may have a producer ID."""
+        self.fatal = error
+        # An idempotent one asks for an ID until it has one, and never again (rd_kafka_idemp_start() in librdkafka).
+        self._never_sent = alone if _NO_ID in error.str() else bool
 
     @property
     def identities(self) -> set[int]:
@@ -142,39 +160,37 @@ class Failures:
         return elapsed is not None and is_first_attempt(elapsed, self._retry_backoff, self.round_trip)
 
     def expired(
-        self, reports: Sequence[Deferred], counts: Mapping[TopicPartition, int], within: str
+        self, reports: Sequence[Deferred], counts: Mapping[TopicPartition, int], within: str | KafkaError
     ) -> Iterator[tuple[DeliveryCallback, KafkaError, Message]]:
         """The reports of a lane that was purged at a deadline, as the application gets them.
 
-        `counts`: how many of a partition's records were certainly in no request. `within` what nothing was answered.
+        `counts`: how many of a partition's records were certainly in no request. `within` what nothing was answered, or
+        by which error the native producer failed.
         """
         for kept, unsent in proven(reports, counts):
-            yield kept.run, self._timed_out(kept.error, unsent, kept.message, within), kept.message
+            yield kept.run, self._purged(kept.error, unsent, kept.message, within), kept.message
 
-    def _timed_out(self, error: KafkaError, never_sent: bool, message: Message, within: str) -> KafkaError:
+    def _purged(self, error: KafkaError, never_sent: bool, message: Message, within: str | KafkaError) -> KafkaError:
         if error.code() not in PURGED:
             return self.reported(error, message)
-        if within == FAILED:
-            outcome, attempts = (Outcome.NOT_WRITTEN, 0) if never_sent else (Outcome.UNKNOWN, None)
-            return self._of_message(error, error.code(), error.str(), outcome, message, attempts)
-        why, outcome, attempts = (
-            ("it was not sent", Outcome.NOT_WRITTEN, 0)
-            if never_sent
-            else ("no broker acknowledged it", Outcome.UNKNOWN, None)
-        )
-        reason = f"Local: Message timed out: {why} within {within}"
-        return self._of_message(error, KafkaError._MSG_TIMED_OUT, reason, outcome, message, attempts)
+        ended: Ended = (Outcome.NOT_WRITTEN, 0) if never_sent else (Outcome.UNKNOWN, None)
+        if isinstance(within, KafkaError):
+            return self._of_message(error, error, ended, message, within)
+        why = "it was not sent" if never_sent else "no broker acknowledged it"
+        late = KafkaError(KafkaError._MSG_TIMED_OUT, f"Local: Message timed out: {why} within {within}")
+        return self._of_message(error, late, ended, message)
 
     def _of_message(
-        self, error: KafkaError, code: int, reason: str, outcome: Outcome, message: Message, attempts: int | None
+        self, error: KafkaError, told: KafkaError, ended: Ended, message: Message, cause: KafkaError | None = None
     ) -> KafkaError:
+        """`told`: as the application gets it; `cause`: the fatal error, if there was one."""
         elapsed = message.latency()
         served_at, accepted_at = clock.time(), None
         if isinstance(error, DatedError):
             served_at, accepted_at = error.served_at, error.accepted_at
         handed_over_at = None if elapsed is None else served_at - elapsed
         times = (handed_over_at if accepted_at is None else accepted_at), handed_over_at
-        made = self._made(error, code, reason, outcome, message.topic(), message.partition(), *times, attempts)
+        made = self._made(told, ended, (message.topic(), message.partition()), times, cause)
         message.set_error(made)
         return made
 
@@ -182,48 +198,31 @@ class Failures:
         self, topic: str, partition: int, record: HeldRecord, code: int, reason: str, handed_over: bool
     ) -> KafkaError:
         """The error of a record that this library fails."""
-        outcome = Outcome.UNKNOWN if handed_over else Outcome.NOT_WRITTEN
-        placed, attempts = (partition if partition >= 0 else None), (None if handed_over else 0)
-        accepted_at = clock.time() - (clock.monotonic() - record[ACCEPTED_AT])
-        return self._made(KafkaError(code), code, reason, outcome, topic, placed, accepted_at, None, attempts)
+        ended: Ended = (Outcome.UNKNOWN, None) if handed_over else (Outcome.NOT_WRITTEN, 0)
+        place, accepted_at = (topic, partition if partition >= 0 else None), clock.time()
+        accepted_at -= clock.monotonic() - record[ACCEPTED_AT]
+        return self._made(KafkaError(code, reason), ended, place, (accepted_at, None), self.fatal)
 
     def _made(
-        self,
-        error: KafkaError,
-        code: int,
-        reason: str,
-        outcome: Outcome,
-        topic: str | None,
-        partition: int | None,
-        accepted_at: float | None,
-        handed_over_at: float | None,
-        attempts: int | None,
+        self, error: KafkaError, ended: Ended, place: Place, times: Times, fatal: KafkaError | None
     ) -> DeliveryError:
+        outcome, attempts, topic, partition = *ended, *place
         if outcome is Outcome.NOT_WRITTEN:
             self.not_written += 1
         else:
             self.unknown += 1
         self.unsent += attempts == 0
-        failed = Failed(topic, partition, KafkaError(code).name(), outcome.value, attempts == 0)
+        failed = Failed(topic, partition, error.name(), outcome.value, attempts == 0)
         self.counts[failed] += 1
-        if topic is not None:
-            self.last[topic] = failed.error
-        since = next((at for at in (handed_over_at, accepted_at) if at is not None), NEVER)
+        since = next((at for at in times[::-1] if at is not None), NEVER)
         producer_id, epoch = self._identity if outcome is Outcome.UNKNOWN else (None, None)
-        late = code == KafkaError._MSG_TIMED_OUT
-        if clause := "" if topic is None else self.losses.cause(topic, partition, late):
-            reason += f": {clause}"
-        if code != error.code() or reason != error.str():
-            error = KafkaError(code, reason, txn_requires_abort=error.txn_requires_abort())
-        return DeliveryError(
-            error,
-            outcome,
-            topic=topic,
-            partition=partition,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            accepted_at=accepted_at,
-            handed_over_at=handed_over_at,
-            attempts=attempts,
-            possibly_twice=outcome is Outcome.UNKNOWN and clock.time() - since >= self._forgotten_after,
-        )
+        by_fatal = error.code() in PURGED or error.code() == KafkaError._FATAL
+        why = advice(fatal.name(), fatal.str())[:-1] if fatal is not None and by_fatal else ""
+        if topic is not None:
+            why = self.losses.cause(topic, partition, error.code() == KafkaError._MSG_TIMED_OUT) or why
+            self.last[topic] = ": ".join(filter(None, (failed.error, advice_to(failed.error, error.str()) or why)))
+        if why:
+            reason, aborts = f"{error.str()}: {why}", error.txn_requires_abort()
+            error = KafkaError(error.code(), reason, txn_requires_abort=aborts)
+        twice = outcome is Outcome.UNKNOWN and clock.time() - since >= self._forgotten_after
+        return DeliveryError(error, outcome, *place, producer_id, epoch, *times, attempts, twice)

@@ -93,9 +93,9 @@ class Cases:
                     writer.trigger(**{trigger: "5 seconds"}).start()
                 except Exception as error:
                     refused[f"{name} {trigger}"] = str(error)
-        writer = self.spark.readStream.format("rate").option("rowsPerSecond", 50).option("numPartitions", 2).load()
-        writer = writer.selectExpr("string(value) value").writeStream.format("safeproducer").options(**options)
-        query = writer.trigger(continuous="1 second").start()
+        again = self.spark.readStream.format("rate").option("rowsPerSecond", 50).option("numPartitions", 2).load()
+        last = again.selectExpr("string(value) value").writeStream.format("safeproducer").options(**options)
+        query = last.trigger(continuous="1 second").start()
         query.awaitTermination(20)
         query.stop()
         return {"refused": refused, "committed": len(list((folder / "commits").glob("[0-9]*")))}

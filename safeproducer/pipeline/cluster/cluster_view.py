@@ -303,6 +303,10 @@ class ClusterView:
         """Whether this broker was seen to answer Produce requests that were sent after `since`."""
         return node is not None and self.broker_info(node).answered[0] > since
 
+    def answered_at(self, node: int) -> float:
+        """When this broker was seen to answer Produce requests last."""
+        return self.broker_info(node).answered[1]
+
     def rejection_clause(self, node: int | None, waits_since: float, now: float) -> str:
         """A clause if this broker answers Produce requests lately, all of them later than what waits for it."""
         since, at = _NEW.answered if node is None else self.broker_info(node).answered
@@ -392,7 +396,7 @@ def _changed(before: Statistics | None, after: Statistics) -> set[str]:
 def _cut(info: BrokerInfo, cuts: int, at: float) -> BrokerInfo:
     times, since, last, _ = info.cuts
     again = (times + cuts, since, at, at - last) if at < last + _CUTS_RECUR_WITHIN else (cuts, at, at, 0.0)
-    return info._replace(cuts=again, answered=_NEW.answered)
+    return info._replace(cuts=again, answered=(-NEVER, info.answered[1]))
 
 
 def _connected(info: BrokerInfo, at: float | None, lost: bool) -> BrokerInfo:

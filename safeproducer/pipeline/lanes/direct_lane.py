@@ -7,7 +7,7 @@ count as the new one's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from safeproducer.kafka.native import KafkaError
@@ -105,8 +105,6 @@ class DirectLaneCounts:
         self._earlier = earlier
         self.suspects: frozenset[TopicPartition] = frozenset()
         self._seen: Statistics | None = None
-        self._answered: dict[int, float] = {}
-        """By broker, when it was last seen to answer while Produce requests were made."""
 
     def batches(self, counters: DeliveryCounters, at: float) -> dict[TopicPartition, BatchCount]:
         """By partition, what the native produce_batch() took by then, for all owners; `counters`: the present one's."""
@@ -123,11 +121,6 @@ class DirectLaneCounts:
             acknowledged = entry.acknowledged if tp[1] >= 0 else entry.accepted - entry.queued
             under_way = entry.in_flight, entry.sent
             self.backlogs.observe(tp, entry.accepted, acknowledged, found.at, *batches.get(tp, _NONE), under_way)
-        for node, broker in found.brokers.items():
-            before = None if self._seen is None else self._seen.brokers.get(node)
-            produced = before is not None and broker.produce_requests > before.produce_requests
-            if produced and before is not None and broker.received > before.received:
-                self._answered[node] = found.at
         self._seen = found
         self.backlogs.looked(found.at)
         self.unsent.seen(found)
@@ -135,8 +128,8 @@ class DirectLaneCounts:
             self.backlogs.forgive()
             self.unsent.emptied(found, batches)
 
-    def silent(self, patience: float) -> frozenset[TopicPartition]:
-        """As Backlogs.silent(), by the last statistics."""
+    def silent(self, patience: float, answered_at: Callable[[int], float]) -> frozenset[TopicPartition]:
+        """As Backlogs.silent(), by the last statistics; when a broker was seen to answer a Produce request last."""
         if (found := self._seen) is None:
             return frozenset()
 
@@ -144,7 +137,7 @@ class DirectLaneCounts:
             entry = found.partitions.get(tp)
             if entry is None or (entry.leader < 0 and not entry.sent):
                 return found.at  # who leads it is not known yet: nobody owes anything
-            return self._answered.get(entry.leader, -NEVER)
+            return answered_at(entry.leader)
 
         return self.backlogs.silent(found.at, patience, answered)
 
@@ -297,7 +290,9 @@ class DirectLane:
         if epochs.used_up(found.producer_epoch) or epochs.only_fenced(requests, acknowledged, fenced):
             self.fail(USED_UP)
 
-    def update(self, found: Statistics, round_trip: float) -> frozenset[TopicPartition]:
+    def update(
+        self, found: Statistics, round_trip: float, answered_at: Callable[[int], float]
+    ) -> frozenset[TopicPartition]:
         """Statistics of it; the partitions that were silent and are not now."""
         self.gaps.in_epoch(found.producer_epoch)
         if found.messages:
@@ -315,7 +310,7 @@ class DirectLane:
             self._acknowledged(tp, entry.acknowledged)
         age = NEVER if timeout is None else max(LATE, timeout * _OLD_SHARE)
         self.old = self.backlogs.old(found.at, age)
-        self.silent = self.given.silent(max(LATE, LATE_TIMES * round_trip) + self._delivery.linger)
+        self.silent = self.given.silent(max(LATE, LATE_TIMES * round_trip) + self._delivery.linger, answered_at)
         return before - self.silent
 
     def _over(self, tp: TopicPartition, entry: PartitionStatistics) -> bool:

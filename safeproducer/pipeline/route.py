@@ -169,7 +169,7 @@ class Route:
         leaves_direct_path = self.goes_direct or self._going
         self._going = True
         if leaves_direct_path:
-            self._dispatcher.record_buffer.leave_direct_path(NEVER)  # until the last record has gone directly
+            self._dispatcher.record_buffer.may_go_directly(NEVER)  # until the last record has gone directly
         self.goes_direct = direct
         self._chosen = way
         if self.gate is None:  # one step with the line above
@@ -179,7 +179,7 @@ class Route:
                 self._observe(way)
         self._dispatcher.intake.opens(direct)
         if leaves_direct_path or direct:
-            self._dispatcher.record_buffer.leave_direct_path(NEVER if direct else clock.monotonic())
+            self._dispatcher.record_buffer.may_go_directly(NEVER if direct else clock.monotonic())
         self._going = False
         if self.state == "closed":  # meanwhile
             self.send = self.native

@@ -87,11 +87,11 @@ def test_a_topic_that_is_new_while_brokers_are_far_is_asked_for() -> None:
 def test_a_partition_that_is_new_in_the_middle_of_the_switch_does_not_wait_for_ever() -> None:
     """Another thread takes the first record of it before the switch is over."""
     with far_away() as rig:
-        rig.dispatcher.record_buffer.leave_direct_path(NEVER)
+        rig.dispatcher.record_buffer.may_go_directly(NEVER)
         assert rig.produce("a", 1)
         opened = rig.dispatcher.record_buffer.buffers["a", 1]
         assert opened.direct_until <= rig.time.monotonic()
-        rig.dispatcher.record_buffer.leave_direct_path(rig.time.monotonic())
+        rig.dispatcher.record_buffer.may_go_directly(rig.time.monotonic())
 
 
 class StopError(Exception):
@@ -104,7 +104,7 @@ def _stop() -> None:
 
 def test_a_switch_that_is_interrupted_is_made_by_the_next_poll() -> None:
     """Neither are records sent both ways at once, nor does a partition wait for an end that never comes."""
-    codes = codes_of(Route.go, RecordBuffer.leave_direct_path)
+    codes = codes_of(Route.go, RecordBuffer.may_go_directly)
     with far_away() as rig, between(codes, -1, _stop) as steps:
         rig.engine.route.go(direct=True)
         rig.engine.route.go(direct=False)

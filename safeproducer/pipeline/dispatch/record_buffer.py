@@ -101,13 +101,13 @@ class RecordBuffer:
             return False  # whether what waits is sent depends on them
         return lane is None or lane.has_nothing_of(buffer.tp, buffer.direct_until, len(self.direct_native), now)
 
-    def leave_direct_path(self, now: float) -> None:
-        """Records of any partition may have gone directly until now; NEVER: they may, from now on."""
-        self._maybe_direct_at = now
+    def may_go_directly(self, until: float) -> None:
+        """Records of any partition may, until then; NEVER: from now on."""
+        self._maybe_direct_at = until
         self.forget_room()
         self._holds.changed()
         for buffer in self.all:
-            buffer.went_directly(now)
+            buffer.went_directly(until)
 
     def of_topics(self, topics: Iterable[str]) -> list[PartitionBuffer]:
         """Those of these topics."""

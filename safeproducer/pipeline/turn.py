@@ -140,7 +140,7 @@ class Turns:
         changed = holds.round_trip.has_high_rate(waiting, now) or changed
         if updates.take_changed() or changed:
             self._recheck(now)
-        elif dispatcher.intake.suspended or holds.cluster.throttle_changed():
+        elif dispatcher.intake.suspended or holds.throttles_anew():
             dispatcher.recheck(now)
         elif topics := updates.take_heard():
             dispatcher.recheck(now, topics)
@@ -251,7 +251,7 @@ class Turns:
         dispatcher = self._dispatcher
         if now >= self._until or len(self._route.native) or self._updates.changed or dispatcher.reports:
             return None
-        news = self._updates.holds.cluster.throttle_is_new or dispatcher.intake.suspended
+        news = self._updates.holds.throttles_anew() or dispatcher.intake.suspended
         if news or dispatcher.schedule.alarm.at < NEVER or dispatcher.record_buffer.waiting:
             return None
         return now + self._longest

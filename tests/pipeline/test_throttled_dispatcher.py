@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
+from safeproducer import HoldReason
 from safeproducer.pipeline import turn
 from tests.pipeline.cluster import OK
-from tests.pipeline.rig import rigged
+from tests.pipeline.rig import Rig, rigged
 
 CONFIG = {"message.timeout.ms": 30_000, "socket.timeout.ms": 1000, "linger.ms": 5}
 
@@ -131,4 +134,56 @@ def test_a_block_takes_no_more_than_its_brokers_share() -> None:
         rig.engine.updates.holds.cluster.throttle.announce(rig.told_leader["a", 0], 3.0, rig.time.now)
         assert not rig.produce_block("a", 0, None, limit // 2 + 1)
         assert rig.produce_block("a", 0, None, limit // 2)
+        rig.close()
+
+
+def held_by(rig: Rig) -> set[int | None]:
+    """The brokers of which a partition is held because they throttle."""
+    holds = [buffer.held for buffer in rig.dispatcher.record_buffer.all]
+    return {hold.node for hold in holds if hold is not None and hold.reason is HoldReason.THROTTLED}
+
+
+@pytest.mark.parametrize("partitions", [9, 1_000])
+def test_a_throttle_time_costs_no_look_at_each_partition(partitions: int) -> None:
+    """Partitions of which nothing waits are alike if one broker leads them: one of them is asked for all."""
+    with rigged(CONFIG, partitions={"a": partitions}) as rig:
+        for number in range(partitions):
+            assert rig.produce("a", number)
+        rig.flush(30)
+        rig.report_queue(3)
+        holds = rig.engine.updates.holds
+        with mock.patch.object(holds, "direct_hold", wraps=holds.direct_hold) as asked:
+            assert rig.engine.updates.throttled(1, "broker 1", 3.0)
+            rig.engine.sender.turn()
+            assert 0 < asked.call_count <= 2 * len(rig.cluster.brokers)
+            assert held_by(rig) == {1}
+            asked.reset_mock()
+            for _ in range(3):  # it goes on, and its partitions are held anyway
+                rig.time.pass_(1.0)
+                rig.engine.updates.throttled(1, "broker 1", 3.0)
+                assert not rig.dispatcher.intake.suspended
+            assert not asked.called
+            rig.engine.updates.throttled(2, "broker 2", 0.5)
+            assert rig.dispatcher.intake.suspended, "a partition of it may not be held yet"
+            rig.engine.sender.turn()
+            assert held_by(rig) >= {1, 2}
+        rig.close()
+
+
+def test_a_throttle_time_that_ended_before_the_next_one_came_is_a_new_one() -> None:
+    """Somebody may have let a partition go meanwhile."""
+    with rigged(CONFIG) as rig:
+        assert rig.produce("a", 0)
+        rig.flush(5)
+        rig.report_queue(1)
+        rig.engine.updates.throttled(1, "broker 1", 1.0)
+        rig.engine.sender.turn()
+        assert not rig.dispatcher.intake.suspended
+        rig.time.pass_(1.0)
+        rig.engine.updates.throttled(1, "broker 1", 1.0)
+        assert rig.dispatcher.intake.suspended
+        rig.engine.sender.turn()
+        assert rig.produce("a", 0)
+        rig.poll(0.5)
+        assert rig.open_records, "it waits"
         rig.close()

@@ -73,10 +73,9 @@ class PartitionBuffer:
     """Any thread appends to `records`; only the sender takes away.
 
     Counters change by in-place addition, which is one step under the interpreter lock (see counters.py).
-    `held` is why records of this partition are held back at all, None while they go directly; `step`: of `Holds.step`,
-    when that was asked last; `direct_until`: when the last of them may have gone directly. `why` is what the next batch
-    waits for, `waits` what it waited for before. `look_at`: until then the sender finds nothing to do here, unless
-    something rings.
+    `held` is why records of this partition are held back at all, None while they go directly; `direct_until`: when
+    the last of them may have gone directly. `why` is what the next batch waits for, `waits` what it waited for before.
+    `look_at`: until then the sender finds nothing to do here, unless something rings.
     `bound`: records whose keys are bound to a lane, by lane, and `keys` which keys are; None while every record of the
     partition stays on one lane.
     `unknown_outcome`: the last batch of it that left `lane` ended so.
@@ -84,7 +83,7 @@ class PartitionBuffer:
 
     __slots__ = (
         *("tp", "records", "bound", "keys", "bytes", "unresolved", "ack", "held"),
-        *("direct_until", "why", "waits", "unknown_outcome", "lane", "look_at", "step"),
+        *("direct_until", "why", "waits", "unknown_outcome", "lane", "look_at"),
     )
 
     def __init__(self, topic: str, partition: int, keys: Affinity | None = None, times: Times | None = None) -> None:
@@ -99,7 +98,6 @@ class PartitionBuffer:
         self.direct_until = 0.0
         self.why: Hold | None = None
         self.look_at = 0.0
-        self.step = -1
         self.waits = Waits(self.tp, {} if times is None else times)
         self.unknown_outcome = False
         self.lane: int | None = None
@@ -112,13 +110,11 @@ class PartitionBuffer:
     def partition(self) -> int:
         return self.tp[1]
 
-    def hold(self, hold: Hold | None, now: float, step: int | None = None) -> None:
+    def hold(self, hold: Hold | None, now: float) -> None:
         """Hold records back for `hold` from now on, or let them go directly again if that is None."""
         if hold is not None and self.held is None:
             self.direct_until = now
         self.held = hold
-        if step is not None:
-            self.step = step
 
     def looks(self) -> None:
         """The sender looks: what rings from now on is not part of that."""

@@ -218,7 +218,6 @@ class ClusterView:
         self.partitions = Partitions(delivery.partitioning.partitioner, delivery.partitioning.sticky)
         self.outdated = OutdatedMetadata()
         self.throttle = throttle
-        self._latest = throttle.latest
         self._only_batch_lanes = delivery.only_batch_lanes
         self.holds_back, self.spreads = delivery.holds_back, delivery.spreads
         self.statistics: dict[int, Statistics] = {}
@@ -345,16 +344,6 @@ class ClusterView:
         broker = _NEW if info.leader is None else self.broker_info(info.leader)
         found = window(broker.windows.get(tp[0]), info, broker.broke, max_age, now)
         return found, info.leader, max(info.led_since, broker.broke)
-
-    @property
-    def throttle_is_new(self) -> bool:
-        """What the next throttle_changed() says."""
-        return self._latest != self.throttle.latest
-
-    def throttle_changed(self) -> bool:
-        """Whether a throttle time was announced since the last call, to any producer of this process."""
-        before, self._latest = self._latest, self.throttle.latest
-        return before != self._latest
 
     def leader_state(self, tp: TopicPartition, now: float) -> Leader:
         """Its leader, and what speaks against sending to it."""

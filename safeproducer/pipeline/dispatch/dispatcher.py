@@ -123,7 +123,7 @@ class Dispatcher(FactGatherer):
         self._note_resolved(now)
         due = self.quota_retry.act(now)
         due = min(due, self.expiry.act(now))
-        lingers, rest_until = self.schedule.linger(now) > 0.0, now + LONGEST_REST
+        worked, lingers, rest_until = clock.thread_time(), self.schedule.linger(now) > 0.0, now + LONGEST_REST
         for buffer in tuple(self.record_buffer.busy.values()):
             if now < buffer.look_at < NEVER and (lingers or not self._gathers(buffer)):
                 due = min(due, buffer.look_at)
@@ -142,7 +142,7 @@ class Dispatcher(FactGatherer):
                     self.record_buffer.settle(buffer, now)
             due = min(due, next_look)
             buffer.rest(0.0 if self._waits_for_others(buffer) else min(next_look, rest_until))
-        self._again = max(LOOK_AGAIN, _AGAIN_TIMES * (clock.monotonic() - now))
+        self._again = max(LOOK_AGAIN, _AGAIN_TIMES * (clock.thread_time() - worked))
         return min(due, self._flush_timer.trigger_flush(now))
 
     @staticmethod
@@ -162,6 +162,8 @@ class Dispatcher(FactGatherer):
 
     def _hand_over(self, buffer: PartitionBuffer, now: float) -> float:
         """Hand over what may go of one partition; when to look again."""
+        if (until := self._throttled_until(buffer, now)) is not None:
+            return until
         while buffer.waiting and (found := self.gather(buffer, now)) is not None:
             facts, lane = found
             verdict, direct = decide(facts, now), self._holds.direct
@@ -183,6 +185,17 @@ class Dispatcher(FactGatherer):
             if lane.ask_permit():
                 self._give_batch(buffer, lane, facts.node, now)
         return NEVER
+
+    def _throttled_until(self, buffer: PartitionBuffer, now: float) -> float | None:
+        """Until when a partition waits on that has waited for its leader's throttle time: no more is asked for it."""
+        why, cluster = buffer.why, self._holds.cluster
+        if why is None or why.reason is not HoldReason.THROTTLED or why.until != why.again:  # else it leaves its lane
+            return None
+        if cluster.partitions.leader(*buffer.tp) != why.node:
+            return None
+        if (until := cluster.throttle.deadline(why.node, now)) is not None:
+            buffer.wait_for(why._replace(until=until, again=until), now)
+        return until
 
     def _give_batch(self, buffer: PartitionBuffer, lane: BatchLane, node: int | None, now: float) -> None:
         buffer.hold(buffer.held or TURN, now)  # or what comes next would pass it on the direct path
@@ -246,7 +259,7 @@ class Dispatcher(FactGatherer):
             much = LATE_TIMES * (buffer.ack.seconds or 0.0)
             if waited > max(LATE, much) and not self._holds.cluster.answers(batch.broker, batch.sent_at):
                 self._holds.cluster.outdated.answered_late(buffer.tp, batch.lane, batch.sent_at, now)
-                self._holds.changed()
+                self.record_buffer.recheck(now, (buffer.topic,))
                 waited = much or waited
             self._choice.resolved(batch)
             if not batch.expired and not batch.reports.rejections:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer, Times
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.metadata import FirstQuestion
@@ -25,7 +27,6 @@ _NEVER_HELD = PartitionFacts(must_batch=False)
 class Holds:
     """Any thread asks. `direct`: None with safeproducer.mode=held. `times`: the partition buffers write
     it. `buffers`: those that RecordBuffer has opened.
-    `step`: grows when something changed for which partitions may be held.
     """
 
     def __init__(self, cluster: ClusterView, round_trip: RoundTrip, direct: DirectLane | None, gate: Gate) -> None:
@@ -37,15 +38,24 @@ class Holds:
         self.lane_ready = False
         self.times: Times = {}
         self.buffers: dict[TopicPartition, PartitionBuffer] = {}
-        self.step = 0
+        self._held_until: Mapping[int, float] = {}
+        """Broker -> until when all its partitions are held at least."""
         self._told: dict[tuple[TopicPartition, HoldReason], float] = {}
 
     def lane_is_ready(self) -> None:
         self.lane_ready = True
 
-    def changed(self) -> None:
-        """Answers from before do not count any more. The sender's thread calls."""
-        self.step += 1
+    def throttles_anew(self) -> bool:
+        """Whether a broker throttles, whichever producer of this process it told, and partitions of it may not be held.
+
+        One that goes on before its time is over changes nothing: nobody has let a partition of it go.
+        """
+        deadlines = self.cluster.throttle.deadlines(-NEVER)
+        now, held_until = clock.monotonic(), self._held_until  # behind the look: who lets one go has looked before now
+        anew = any(until > now >= held_until.get(node, -NEVER) for node, until in deadlines.items())
+        if not anew:  # what another thread writes meanwhile may be older, and as true
+            self._held_until = deadlines
+        return anew
 
     def renew(self, direct: DirectLane) -> None:
         """Another direct lane is there."""
@@ -133,6 +143,29 @@ class Holds:
         if not (buffer.pinned or buffer.records or self.beside_probation(now)):
             return None
         return decision.hold(self.facts(buffer, now), decision.DIRECT, now)
+
+    def of_each(self, some: list[PartitionBuffer] | None, now: float) -> Iterator[tuple[PartitionBuffer, Hold | None]]:
+        """Why each of these is held back, or of all that there are; which is asked once for those of a broker that
+        throttles, and for all others that are alike and idle: they may be thousands."""
+        starts, others, direct = self.starting, self.beside_probation(now), self.direct
+        differ = bool(direct and direct.gaps) or self.cluster.outdated.concerns_any(DIRECT_LANE, now)
+        deadlines = self.cluster.throttle.deadlines(now)
+        of_kind: dict[tuple[object, ...], Hold | None] = {}
+        for buffer in tuple(self.buffers.values()) if some is None else some:
+            hold, tp = None, buffer.tp
+            node = self.partitions.info(tp).leader
+            if node not in deadlines and (differ or buffer.pinned or buffer.records):
+                hold = self.direct_hold(buffer, now) if others or starts or buffer.pinned else None
+            elif others:
+                kind: tuple[object, ...] = (node,)
+                if node not in deadlines and direct is not None:
+                    kind = node, self.partitions.known(tp[0]), tp in direct.silent, tp in direct.old, direct.keeps(tp)
+                if kind not in of_kind:
+                    of_kind[kind] = self.direct_hold(buffer, now)
+                hold = of_kind[kind]
+            yield buffer, hold
+        if some is None:
+            self._held_until = deadlines
 
     def waited_for_id(self, buffer: PartitionBuffer) -> bool:
         """Whether its next record was there before the producer's permit, and leaves by the lane that this is for.

@@ -89,7 +89,7 @@ class Intake:
         tp = (topic, self._placement.choose(topic, key, now) if partition == UNPLACED else partition)
         buffer = self._buffers.get(tp) or self._open(tp, partition, overhead is not OVERHEAD)
         size += (0 if value is None else len(value)) + (0 if key is None else len(key))
-        held = buffer.records or (buffer.held if buffer.step == self._holds.step else self._record_buffer.look(buffer))
+        held = buffer.held or buffer.records
         direct = not (held or self.suspended or self._placement.follows_others(*tp))
         if not (direct and self._takes_directly(buffer, value, key, report, timestamp, headers, size)):
             if not held:  # what went before it may still be in the direct lane
@@ -248,7 +248,7 @@ class Intake:
         """Where records of a partition wait together; None when they must be taken one by one."""
         tp = (topic, partition)
         buffer = self._buffers.get(tp) or self._open(tp, partition, is_checked=False)
-        held = buffer.records or (buffer.held if buffer.step == self._holds.step else self._record_buffer.look(buffer))
+        held = buffer.held or buffer.records
         if not held:
             buffer.went_directly(clock.monotonic())
         waits = held or self.suspended or self._holds.direct is None

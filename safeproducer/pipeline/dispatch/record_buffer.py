@@ -80,8 +80,7 @@ class RecordBuffer:
         keys = Affinity() if self._delivery.own.ordering == "key" and tp[1] != UNPLACED else None
         made = PartitionBuffer(*tp, keys, self._holds.times)
         made.went_directly(min(self._maybe_direct_at, now))
-        step = self._holds.step
-        made.hold(self._holds.direct_hold(made, now), made.direct_until, step)
+        made.hold(self._holds.direct_hold(made, now), made.direct_until)
         if (opened := self.buffers.setdefault(tp, made)) is made:
             self._by_topic.setdefault(tp[0], []).append(made)
         return opened
@@ -105,7 +104,6 @@ class RecordBuffer:
         """Records of any partition may, until then; NEVER: from now on."""
         self._maybe_direct_at = until
         self.forget_room()
-        self._holds.changed()
         for buffer in self.all:
             buffer.went_directly(until)
 
@@ -116,29 +114,12 @@ class RecordBuffer:
     def recheck(self, now: float, topics: Iterable[str] | None = None) -> None:
         """Ask the partition buffers of these topics again whether they are held; all if None are named."""
         self.forget_room()
-        self._holds.changed()
-        starts, others = self._holds.starting, self._holds.beside_probation(now)  # once: not for each of thousands
-        for buffer in self.all if topics is None else self.of_topics(topics):
-            asks = others or buffer.pinned or (starts and buffer.records)
-            hold = self._holds.direct_hold(buffer, now) if asks else None
+        for buffer, hold in self._holds.of_each(None if topics is None else self.of_topics(topics), now):
             if hold is not None or not (buffer.waiting or buffer.unresolved):
-                buffer.hold(hold, now, self._holds.step)
+                buffer.hold(hold, now)
             if buffer.waiting:
                 self.busy[buffer.tp] = buffer
                 buffer.ring()
-
-    def look(self, buffer: PartitionBuffer) -> Hold | None:
-        """Why this partition is held, asked again as something changed since. Any thread, as none of its records waits.
-
-        A partition with batches in flight is held until they end: a record that goes directly would pass them.
-        """
-        if self._holds.direct is None:
-            return buffer.held
-        step, now = self._holds.step, clock.monotonic()  # before the look: what changes meanwhile is looked at again
-        buffer.hold(hold := self._holds.direct_hold(buffer, now), now, step)
-        if hold is None and (buffer.records or self._taken or buffer.unresolved):  # in the order in which records go
-            buffer.hold(TURN, now)
-        return buffer.held
 
     def settle(self, buffer: PartitionBuffer, now: float) -> None:
         """Nothing waits and nothing is under way: go directly again if there is no reason to hold any more."""

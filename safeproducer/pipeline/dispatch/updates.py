@@ -82,7 +82,7 @@ class ClientUpdates:
         first = self.holds.cluster.throttle.announce(broker, seconds, now)
         if self.delivery.mode == "passthrough":
             return False
-        if self.delivery.holds_back:
+        if self.delivery.holds_back and self.holds.throttles_anew():
             self.changed = True
             self._hold()
         return first

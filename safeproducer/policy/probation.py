@@ -4,6 +4,9 @@ A leader that does not know the producer, or has forgotten it in a rest (KIP-854
 it rejects the first one for now, and takes the next, the first one is missing. So the first batch of a partition is
 alone until its answer. The danger is of one partition, and so is the wait: what one partition has had answered, or not,
 says nothing about another one.
+
+Records that name no partition, before the topic is known, are one batch of their own. librdkafka spreads it over the
+partitions, and those wait for no answer of it: that may be another one's.
 """
 
 from __future__ import annotations
@@ -12,16 +15,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
+from safeproducer.policy.types import TopicPartition
 
 LONGEST_PACE = 10.0
 """Seconds after which a lane that is still not ready is not waited for any more."""
 LONGEST_ALONE = 120.0
 """Seconds for which the first batch of a partition is waited for, by that partition: a busy cluster may take tens."""
-LONGEST_UNPLACED = 1.5
-"""The same of a batch whose partitions are not known, by the partitions of its topic."""
-_SUMS_REST = 0.01
-"""Seconds: a topic may have thousands of partitions."""
 _LATE_THREADS = 0.05
 """A thread that may send has given its record away by then, also on a busy machine."""
 WAITS: Final = 0
@@ -31,7 +30,6 @@ FREE: Final = 2
 Answers = tuple[int, int]
 """Records of a partition that were delivered so far, and that failed."""
 Asked = Callable[[TopicPartition], Answers]
-_NO_ANSWERS: Answers = -1, -1
 
 
 class Seen(NamedTuple):
@@ -50,7 +48,6 @@ class _Batch(NamedTuple):
     """How much may still be added to a partition's batch, and until when.
 
     `before`: its answers when it began. `came`: statistics show that librdkafka has nothing of it any more.
-    `asked_at`: when the answers of all partitions were added up last.
     """
 
     records: int
@@ -58,7 +55,6 @@ class _Batch(NamedTuple):
     until: float
     before: Answers
     came: bool = False
-    asked_at: float = -NEVER
 
     def is_over(self, answers: Answers, now: float) -> bool:
         """Whether nothing waits for it any more."""
@@ -101,8 +97,6 @@ class Probation:
         batch = self._begun.get(tp)
         if not self.open:
             return FREE
-        if batch is None and self._awaits_unplaced((tp[0], UNPLACED), answers, now):
-            return WAITS
         if batch is None or batch.is_over(answers(tp), now):
             before = answers(tp)
             if batch is not None and (batch.came or before[0] > batch.before[0]) and not self._repeats:
@@ -115,20 +109,6 @@ class Probation:
             self._begun[tp] = batch._replace(records=batch.records - 1, bytes=batch.bytes - size)
             return ON_PROBATION
         return WAITS
-
-    def _awaits_unplaced(self, tp: TopicPartition, answers: Asked, now: float) -> bool:
-        """Whether a batch of records that named no partition may be of any one of this topic, and is not all answered.
-
-        librdkafka spreads it over the partitions: an answer of one says nothing about the others.
-        """
-        batch = self._begun.get(tp)
-        if batch is None or not batch.until <= now < batch.until + LONGEST_UNPLACED or self._gathers:
-            return False
-        if batch.before is _NO_ANSWERS or now < batch.asked_at + _SUMS_REST:
-            return batch.before is not _NO_ANSWERS
-        over = sum(answers(tp)) >= sum(batch.before) + self._most[0] - batch.records
-        self._begun[tp] = batch._replace(before=_NO_ANSWERS if over else batch.before, asked_at=now)
-        return not over
 
     def give_back(self, tp: TopicPartition, size: int) -> None:
         """A record was not sent after all, so no answer to it will end the wait."""

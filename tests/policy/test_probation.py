@@ -8,7 +8,6 @@ from safeproducer.policy.probation import (
     FREE,
     LONGEST_ALONE,
     LONGEST_PACE,
-    LONGEST_UNPLACED,
     ON_PROBATION,
     WAITS,
     Answers,
@@ -89,20 +88,19 @@ def test_a_partition_waits_for_its_own_answer_alone(others: int) -> None:
     assert start.takes(B, 1, NONE, 6.0) == ON_PROBATION, "a partition that comes later"
 
 
-def test_a_batch_without_a_partition_may_be_of_each_one_of_its_topic() -> None:
-    """Until all of it is answered, and for a while: it may be of another one, which is refused."""
-    start, unplaced = begun(), ("a", UNPLACED)
-    assert start.takes(unplaced, 1, NONE, 5.0) == ON_PROBATION
-    assert start.takes(unplaced, 1, NONE, 5.0) == ON_PROBATION
-    start.acknowledged(lambda tp, _: tp == unplaced)  # its queue is empty: its records have got their partitions
-    assert start.takes(A, 1, NONE, 5.0) == ON_PROBATION, "it is of the same batch"
-    other = ("a", 1)
-    assert start.takes(other, 1, NONE, 5.1) == WAITS
-    assert start.takes(B, 1, NONE, 5.1) == ON_PROBATION, "a partition of another topic"
-    assert start.takes(other, 1, told(1), 5.1) == WAITS, "half of it"
-    assert start.takes(other, 1, told(1, 1), 5.105) == WAITS, "sums are dear"
-    assert start.takes(other, 1, told(1, 1), 5.12) == ON_PROBATION
-    assert start.takes(("a", 2), 1, NONE, 5.0 + LINGER + LONGEST_UNPLACED) == ON_PROBATION
+@pytest.mark.parametrize("topics", [1, 1_000])
+def test_no_partition_waits_for_records_that_named_none(topics: int) -> None:
+    """They may be of another partition of the topic, which is refused; and a look at one topic is none at others."""
+    start, counts = begun(), Counts()
+    names = [f"t{number}" for number in range(topics)]
+    for name in names:
+        assert start.takes((name, UNPLACED), 1, counts, 5.0) == ON_PROBATION
+    counts.asked = 0
+    for name in names:
+        assert start.takes((name, 0), 1, counts, 6.0) == ON_PROBATION, "its own first batch"
+        assert start.takes((name, 0), 1, counts, 7.0) == WAITS, "for its own answer"
+    assert counts.asked <= 3 * topics
+    assert start.takes((names[0], UNPLACED), 1, counts, 8.0) == ON_PROBATION
 
 
 def test_what_failed_is_followed_by_another_first_batch() -> None:

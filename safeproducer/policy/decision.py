@@ -141,8 +141,11 @@ class Hold(NamedTuple):
     node: int | None = None
     again: float = NEVER
 
-    def lasts(self, now: float) -> bool:
-        """Whether it can be the reason now. One whose time is over is another's word until somebody looks again."""
+    def lasts(self, leader: int | None, now: float) -> bool:
+        """Whether it can be the reason now. One whose time is over is another's word until somebody looks again, and so
+        is any broker's throttle time once it is known who leads the partition."""
+        if self.reason is Why.THROTTLED and self.node is None is not leader:
+            return False
         return self.until is None or self.until > now
 
     def sentence(self, now: float) -> str:

@@ -120,10 +120,12 @@ def test_a_throttle_time_is_blamed_while_it_lasts_and_no_longer() -> None:
     facts = PartitionFacts(must_batch=False, throttled_until=NOW + 2, direct=DirectFacts(silent=True, keeps=True))
     throttled = decide(facts, NOW)
     assert isinstance(throttled, Hold)
-    assert (throttled.reason, throttled.lasts(NOW), throttled.lasts(NOW + 2)) == (HoldReason.THROTTLED, True, False)
+    assert throttled.reason is HoldReason.THROTTLED
+    assert [throttled.lasts(None, now) for now in (NOW, NOW + 2)] == [True, False]
+    assert not throttled.lasts(1, NOW), "it is that of any broker, and now the leader is known"
     silent = decide(facts._replace(throttled_until=None, probing=True), NOW)
     assert isinstance(silent, Hold)
-    assert (silent.reason, silent.lasts(NOW + 60)) == (HoldReason.LEADER_SILENT, True)
+    assert (silent.reason, silent.lasts(None, NOW + 60)) == (HoldReason.LEADER_SILENT, True)
 
 
 @given(batches, st.none() | st.floats(0.001, 1000), st.booleans(), times)

@@ -190,10 +190,10 @@ class RecordBuffer:
         """What those that wait there wait for, also before the sender has looked at them."""
         if self._holds.partitions.missing_clause(buffer.topic):
             return Hold(None, HoldReason.UNKNOWN_TOPIC)
-        known = buffer.why
-        hold = known if known is not None and known.lasts(now) else self._holds.direct_hold(buffer, now) or TURN
+        known, leader = buffer.why, self._holds.partitions.leader(*buffer.tp)
+        hold = known if known is not None and known.lasts(leader, now) else self._holds.direct_hold(buffer, now) or TURN
         if self.is_owed(buffer, hold, now):  # look at the broker
-            return Hold(None, HoldReason.LEADER_SILENT, self._holds.partitions.leader(*buffer.tp))
+            return Hold(None, HoldReason.LEADER_SILENT, leader)
         return hold
 
     def why(self, buffer: PartitionBuffer, now: float) -> str:

@@ -22,8 +22,8 @@ from safeproducer.policy.pacing import LATE, LATE_TIMES
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
 
-_AGAIN_TIMES = 10
-"""Partitions on probation are looked at again when so many times the time is over that a look at all took."""
+_AGAIN_EACH = 3e-5
+"""Seconds from one look to the next for each partition on probation: ten times what a look at it takes."""
 _PREPARING_LANE = Hold(None, HoldReason.PREPARING_LANE)
 _FIRST_ACKNOWLEDGEMENT = Hold(None, HoldReason.FIRST_ACKNOWLEDGEMENT)
 
@@ -121,15 +121,15 @@ class Dispatcher(FactGatherer):
 
     def _round(self, now: float) -> float:
         self._note_resolved(now)
-        due = self.quota_retry.act(now)
-        due = min(due, self.expiry.act(now))
-        worked, lingers, rest_until = clock.thread_time(), self.schedule.linger(now) > 0.0, now + LONGEST_REST
+        due, waits = min(self.quota_retry.act(now), self.expiry.act(now)), 0
+        lingers, rest_until = self.schedule.linger(now) > 0.0, now + LONGEST_REST
         for buffer in tuple(self.record_buffer.busy.values()):
             if now < buffer.look_at < NEVER and (lingers or not self._gathers(buffer)):
                 due = min(due, buffer.look_at)
                 continue
             if self._is_on_probation(buffer, now):  # most that wait do at the beginning: no more is asked for those
                 due = min(due, now + self._again)
+                waits += 1
                 continue
             buffer.looks()
             self._flush_timer.expect_rest(buffer, now)
@@ -142,7 +142,7 @@ class Dispatcher(FactGatherer):
                     self.record_buffer.settle(buffer, now)
             due = min(due, next_look)
             buffer.rest(0.0 if self._waits_for_others(buffer) else min(next_look, rest_until))
-        self._again = max(LOOK_AGAIN, _AGAIN_TIMES * (clock.thread_time() - worked))
+        self._again = max(LOOK_AGAIN, _AGAIN_EACH * waits)
         return min(due, self._flush_timer.trigger_flush(now))
 
     @staticmethod

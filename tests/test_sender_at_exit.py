@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import safeproducer
 from safeproducer import SafeProducer
+from safeproducer.kafka.lane_client import is_asked
 from safeproducer.testing import FakeCluster
 from tests.contract.support import run_script
 from tests.inside import engine_of
@@ -129,3 +133,94 @@ def test_flush_ends_records_whose_time_is_over_after_the_account_at_exit() -> No
     engine_of(producer).take_last_reports()
     assert producer.flush(10) == 0
     producer.close(0)
+
+
+FIRST = """
+class Owner:
+    def __init__(self):
+        self.producer = Producer({"bootstrap.servers": bootstrap, "safeproducer.mode": MODE})
+
+    def __del__(self):
+        print(self.producer.flush(20), flush=True)
+
+owner = Owner()
+for number in range(20):
+    owner.producer.produce("t", b"%d" % number)
+"""
+
+
+@pytest.mark.parametrize("mode", ["auto", "held", "passthrough"])
+def test_a_destructor_that_flushes_the_first_records_needs_no_import(bootstrap: str, mode: str) -> None:
+    """There are none any more: records were lost on Python 3.13, and a traceback told of it."""
+    result = run_script(SafeProducer, bootstrap, f"MODE = {mode!r}\n{FIRST}")
+    assert (result.returncode, result.stdout) == (0, "0\n"), result.stderr
+    assert "Traceback" not in result.stderr
+    assert "Error" not in result.stderr
+
+
+def test_only_threads_that_have_ended_by_then_import_something_late() -> None:
+    """A destructor may come by any other function when imports fail."""
+    package = Path(safeproducer.__file__).parent
+    late = {
+        f"{path.relative_to(package)}:{function.name}"
+        for folder in ("kafka", "pipeline", "policy", "producer_ids", "runtime")
+        for path in (package / folder).rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef)
+        and any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(function))
+    }
+    assert late == {
+        "pipeline/assembly.py:_questions",
+        "pipeline/assembly.py:admin",
+        "pipeline/cluster/asker.py:_after_failure",
+    }
+
+
+def test_an_answer_that_the_client_has_no_class_for_is_an_answer() -> None:
+    """At the end of the interpreter, where its turns failed on it."""
+
+    class Native:
+        def cluster_id(self, timeout: float) -> str:
+            return "c"
+
+        def list_topics(self, topic: str, timeout: float) -> None:
+            raise ImportError("Module not found when looking up confluent_kafka.admin.ClusterMetadata")
+
+    assert is_asked(Native(), "t", 0.0)
+
+
+HANDLER = """
+import logging
+
+class Raises(logging.Handler):
+    def emit(self, record):
+        raise ValueError
+
+logging.getLogger("safeproducer").addHandler(Raises())
+"""
+REPORTS = """
+class Owner:
+    def __init__(self):
+        from safeproducer.runtime.log import logger
+        self.log = logger
+
+    def __del__(self):
+        try:
+            raise KeyError
+        except KeyError:
+            self.log.exception("what a destructor meets")
+        print("told", flush=True)
+
+if RAISES:  # of another module: this one ends first
+    exec(HANDLER, {"__name__": "another"})
+owner = Owner()
+"""
+
+
+@pytest.mark.parametrize("raises", [False, True], ids=["a traceback", "a handler that raises"])
+def test_a_line_of_the_log_at_the_end_raises_nothing(raises: bool) -> None:
+    """A traceback needs imports, as what logging prints of a handler that raises."""
+    result = run_script(SafeProducer, "", f"RAISES, HANDLER = {raises}, {HANDLER!r}\n{REPORTS}")
+    assert result.stdout == "told\n", result.stderr
+    assert "Traceback" not in result.stderr
+    assert raises or "what a destructor meets" in result.stderr

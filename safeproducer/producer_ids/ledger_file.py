@@ -26,6 +26,9 @@ from safeproducer.producer_ids.ledger_header import Header, Unreadable
 from safeproducer.producer_ids.ledger_places import SUFFIX
 from safeproducer.runtime import clock
 
+with suppress(ImportError):  # Windows has neither this nor a ledger
+    import fcntl
+
 _FIRST, _LONGEST = 50e-6, 1e-3
 _STARVED = 1.6
 """Times as long at most, for a process that sleeps for longer than it asked to: it is not given the processor."""
@@ -172,8 +175,6 @@ def made(path: str, content: Header) -> LedgerCopy | None:
 
 
 def _lock(file: FileIO) -> None:
-    import fcntl  # noqa: PLC0415 - Windows has neither this nor a ledger
-
     fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 

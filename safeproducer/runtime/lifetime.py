@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 from safeproducer.runtime import forks
 
 Producer = TypeVar("Producer")
-
-
 _alive: dict[int, tuple[weakref.ref[Any], Callable[[Any], None], Callable[[Any, str], None]]] = {}
 """By identity, because a subclass may say when its instances are equal, and that they have no hash."""
 EXIT = "interpreter exit"

@@ -161,11 +161,6 @@ def api_name(key: int) -> str:
     return next((name for name, known in _api_keys().items() if known == key), f"Api{key}")
 
 
-def api_names() -> list[str]:
-    """All APIs that can be read, by name."""
-    return sorted(_api_keys())
-
-
 def api_key(api: str) -> int:
     """The key of an API name, 0 for ``Produce``. Raises WireError for a name without a schema."""
     if api not in _api_keys():

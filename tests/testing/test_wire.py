@@ -113,7 +113,7 @@ def test_produce_answer_of_each_client(version: int) -> None:
 def test_every_api_survives_a_round_trip() -> None:
     """Of every API and version there is a schema of, default messages read back to the same bytes."""
     checked = 0
-    for api in wire.api_names():
+    for api in sorted(wire._api_keys()):
         first, last = wire.versions(api)
         for version in range(first, last + 1):
             request = wire.encode_request(api, version, 7, "me", {})

@@ -76,7 +76,8 @@ class SafeProducer(ProducerSlots):
             counters = DeliveryCounters(only_errors, failures.reported, delivery.idempotent, delivery.owns_timeout)
             engine = assemble(settings, info, observers, counters, failures)
         except ConfigurationError as error:
-            raise error.with_traceback(None) from None  # frames that know secrets; some tools print their locals
+            # Without frames that know secrets: some tools print their locals.
+            raise error.with_traceback(None) from error.__cause__
         finally:
             del args, config
         transactions = Transactions(engine)

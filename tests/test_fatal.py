@@ -211,7 +211,7 @@ def test_what_a_native_producer_without_an_id_had_is_unknown_beside_another_one(
     """A report does not say which native producer had the record."""
     failures = Failures(parse(({"bootstrap.servers": "127.0.0.1:1"},), {}).delivery)
     refused = "Failed to acquire idempotence PID from broker x:1/1: Broker: Cluster authorization failed"
-    failures.fatal_error(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, refused), lambda: not others)
+    failures.refusals.fatal_error(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, refused), lambda: not others)
     message = Message(topic="t", partition=0, latency=1.0)
     error = failures.reported(KafkaError(KafkaError._PURGE_QUEUE), message)
     assert isinstance(error, DeliveryError)

@@ -276,7 +276,7 @@ class Inspection:
         told = explanation(account, topic, partition, troubles, holds.partitions.leaders, located)
         if account.state in _ENDED:
             return told
-        if account.state == "fatal" and (fatal := self._engine.failures.fatal) is not None:
+        if account.state == "fatal" and (fatal := self._engine.failures.refusals.fatal) is not None:
             told = f"{advice(fatal.name(), fatal.str())} {told}"
         return holds.cluster.addressed(" ".join([told, *expirations.notes()]))
 

@@ -117,6 +117,12 @@ class Notifications:
             self._log(logger.warning, "%s", sentence)
         self._call("client_error", self.info, known, sentence)
 
+    def raised(self, what: str, error: Exception) -> None:
+        """A callback raised beside the way of records. The first of each kind is logged."""
+        if what not in self._told:
+            self._told.add(what)
+            self._log(partial(logger.error, exc_info=error), "%s", self._scrub(what))
+
     def turn_failed(self, error: object) -> None:
         """Something that must not fail did. It is tried again; records wait meanwhile."""
         self._log(

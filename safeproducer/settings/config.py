@@ -146,11 +146,11 @@ def _decided_idempotence(config: dict[str, Any], by_name: Mapping[str, Any]) -> 
     return _is_true(config["enable.idempotence"])
 
 
-def explain_refusal(error: BaseException, settings: Settings) -> ConfigurationError | None:
+def explain_refusal(error: BaseException, settings: Settings, more: str = "") -> ConfigurationError | None:
     """The error to show when the native constructor raised `error`; None when it was not about settings."""
     if isinstance(error, KafkaException):
         cause = error.args[0]
-        text = settings.scrub(cause.str())
+        text = settings.scrub(f"{cause.str()}{more and ': '}{more}")
         refusal = _refusal(ConfigurationError, text, settings)
         refusal.args = (KafkaError(cause.code(), refusal.message),)
         return refusal
@@ -172,6 +172,8 @@ def _refusal(kind: type[ConfigurationError], text: str, settings: Settings) -> C
     way_out = "Correct it; librdkafka's CONFIGURATION.md lists the values each setting takes"
     if " when `" in text or "must be" in text:
         way_out = "Change one of the settings named here"
+    if "OAuth token not set" in text:
+        way_out = "Have oauth_cb return a token and when it ends, in seconds of time.time()"
     return kind(setting, shown(setting, settings.lane.get(setting)), text.rstrip("."), way_out)
 
 

@@ -90,7 +90,11 @@ class ClientUpdates:
     def fatal_error(self, error: KafkaError) -> None:
         """A native producer met it."""
         gate = self.holds.gate
-        self.failures.fatal_error(error, lambda: bool(gate.used) and not gate.lane_permits().used)
+        self.failures.refusals.fatal_error(error, lambda: bool(gate.used) and not gate.lane_permits().used)
+
+    def login_refused(self, sentence: str) -> None:
+        """Brokers refuse this user: records that fail before a broker is connected are told so."""
+        self.failures.refusals.login = sentence
 
     def heard_leaders(self, topic: str, lane: int | None, asked_at: float, told: TopicMetadata) -> bool:
         """This lane has asked who leads the topic's partitions; whether it knows all of them now."""

@@ -27,13 +27,14 @@ class Owner(NamedTuple):
     throttle: Callable[[ThrottleEvent], object]
     statistics: Callable[[str], object]
     log: Callable[..., object]
+    token: Callable[[Exception], object]
 
 
 def _nobody(*_: Any) -> None:
     pass
 
 
-NOBODY = Owner(_nobody, _nobody, _nobody, _nobody)
+NOBODY = Owner(*[_nobody] * 5)
 
 
 class Relay:
@@ -53,8 +54,10 @@ class Relay:
 
     def configured(self, config: dict[str, Any]) -> dict[str, Any]:
         """`config` with this as what librdkafka calls."""
-        logger = {} if config.get("logger") is None else {"logger": self}
-        return {**config, "error_cb": self.error, "throttle_cb": self.throttle, "stats_cb": self.statistics, **logger}
+        own: dict[str, Any] = {} if config.get("logger") is None else {"logger": self}
+        if callable(oauth_cb := config.get("oauth_cb")):
+            own["oauth_cb"] = partial(self.token, oauth_cb)
+        return {**config, "error_cb": self.error, "throttle_cb": self.throttle, "stats_cb": self.statistics, **own}
 
     @interrupts.called_natively
     def error(self, error: KafkaError) -> None:
@@ -67,6 +70,16 @@ class Relay:
     @interrupts.called_natively
     def statistics(self, text: str) -> None:
         self._owner.statistics(text)
+
+    @interrupts.called_natively
+    def token(self, oauth_cb: Callable[[str], Any], config: str) -> Any:
+        """What the application's oauth_cb returns. Of what it raises librdkafka tells nothing."""
+        try:
+            return oauth_cb(config)
+        except Exception as raised:
+            frames = raised.__traceback__
+            self._owner.token(raised.with_traceback(frames and frames.tb_next))  # this one knows secrets
+        raise RuntimeError  # that it raised is all that the client looks at
 
     @interrupts.called_natively
     def log(self, *line: Any) -> None:
@@ -85,7 +98,7 @@ def owner(events: ClientEvents, application: Any, role: int) -> Owner:
     statistics = events.on_further_statistics if role == _FURTHER else partial(tells, count(1))
     error = events.on_error if role == _FIRST else events.on_batch_lane_error
     log = partial(events.callbacks.log, application)
-    return Owner(error, events.on_throttle, statistics, log)
+    return Owner(error, events.on_throttle, statistics, log, events.on_token_error)
 
 
 class NativeLane(NamedTuple):
@@ -122,10 +135,10 @@ class NativeProducers:
         try:
             return self._made(config, None, _FIRST)
         except (KafkaException, TypeError, ValueError) as error:
-            refusal = explain_refusal(error, settings)
+            refusal = explain_refusal(error, settings, self._events.oauth_cb_raised)
             if refusal is None:
                 raise
-        raise refusal  # without that context, whose frames know secrets
+        raise refusal from self._events.token_error  # without that context, whose frames know secrets
 
     def another(self) -> NativeProducer:
         """In place of the direct lane's, which failed."""

@@ -77,6 +77,33 @@ class Failed(NamedTuple):
     unsent: bool
 
 
+class Refusals:
+    """What brokers refused to the producer as a whole. Any thread.
+
+    `login`: why they refuse this user, until statistics show a broker connected. `fatal`: the error that ended the
+    producer; None also while no more is known than that there is one. `never_sent()`: whether no record can have been
+    in a request.
+    """
+
+    def __init__(self) -> None:
+        self.login = ""
+        self.fatal: KafkaError | None = None
+        self.never_sent: Callable[[], object] = bool
+
+    def fatal_error(self, error: KafkaError, alone: Callable[[], bool]) -> None:
+        """A native producer met it. `alone()`: whether no other one may have a producer ID."""
+        self.fatal = error
+        # An idempotent one asks for an ID until it has one, and never again (rd_kafka_idemp_start() in librdkafka).
+        self.never_sent = alone if _NO_ID in error.str() else bool
+
+    def why(self, code: int, fatal: KafkaError | None) -> str:
+        """Why a record failed with this code, whose native producer met a fatal error; "" where that is not known."""
+        if code == KafkaError._MSG_TIMED_OUT:
+            return self.login
+        ended = fatal is not None and (code in PURGED or code == KafkaError._FATAL)
+        return advice(fatal.name(), fatal.str())[:-1] if fatal is not None and ended else ""
+
+
 class Failures:
     """Makes DeliveryErrors and counts them by outcome. Any thread."""
 
@@ -92,10 +119,7 @@ class Failures:
         self.counts: defaultdict[Failed, int] = defaultdict(int)
         self.last: dict[str, str] = {}
         """Topic -> the name of the error of its last record that failed."""
-        self.fatal: KafkaError | None = None
-        """It ended the producer; None also while no more is known than that there is one."""
-        self._never_sent: Callable[[], object] = bool
-        """Whether no record can have been in a request."""
+        self.refusals = Refusals()
         self.many_lanes = False
         """Whether there are lanes whose producer ID no statistics tell."""
         self._identities: dict[int, int | None] = {}
@@ -116,16 +140,10 @@ class Failures:
         if error is WITHOUT_OFFSET:
             self.without_offset += 1
         # Without a partition it was in no request.
-        sent = message.partition() is not None and not self._never_sent()
+        sent = message.partition() is not None and not self.refusals.never_sent()
         outcome = outcome_of(error.name(), message.latency(), self._retry_backoff, self.round_trip, sent)
         attempts = int(sent) if outcome is Outcome.NOT_WRITTEN else None
-        return self._of_message(error, error, (outcome, attempts), message, self.fatal)
-
-    def fatal_error(self, error: KafkaError, alone: Callable[[], bool]) -> None:
-        """A native producer met it. `alone()`: whether no other one may have a producer ID."""
-        self.fatal = error
-        # An idempotent one asks for an ID until it has one, and never again (rd_kafka_idemp_start() in librdkafka).
-        self._never_sent = alone if _NO_ID in error.str() else bool
+        return self._of_message(error, error, (outcome, attempts), message, self.refusals.fatal)
 
     @property
     def identities(self) -> set[int]:
@@ -146,6 +164,8 @@ class Failures:
         """Take note of who sends, and how long round trips are."""
         if statistics.producer_id is not None:
             self._identities[statistics.producer_id] = statistics.producer_epoch
+        if any(broker.state == "UP" for broker in statistics.brokers.values()):
+            self.refusals.login = ""
         floors = [broker.rtt_floor for broker in statistics.brokers.values() if broker.rtt_floor is not None]
         if floors:
             self.round_trip = min(floors)
@@ -201,7 +221,7 @@ class Failures:
         ended: Ended = (Outcome.UNKNOWN, None) if handed_over else (Outcome.NOT_WRITTEN, 0)
         place, accepted_at = (topic, partition if partition >= 0 else None), clock.time()
         accepted_at -= clock.monotonic() - record[ACCEPTED_AT]
-        return self._made(KafkaError(code, reason), ended, place, (accepted_at, None), self.fatal)
+        return self._made(KafkaError(code, reason), ended, place, (accepted_at, None), self.refusals.fatal)
 
     def _made(
         self, error: KafkaError, ended: Ended, place: Place, times: Times, fatal: KafkaError | None
@@ -216,8 +236,7 @@ class Failures:
         self.counts[failed] += 1
         since = next((at for at in times[::-1] if at is not None), NEVER)
         producer_id, epoch = self._identity if outcome is Outcome.UNKNOWN else (None, None)
-        by_fatal = error.code() in PURGED or error.code() == KafkaError._FATAL
-        why = advice(fatal.name(), fatal.str())[:-1] if fatal is not None and by_fatal else ""
+        why = self.refusals.why(error.code(), fatal)
         if topic is not None:
             why = self.losses.cause(topic, partition, error.code() == KafkaError._MSG_TIMED_OUT) or why
             self.last[topic] = ": ".join(filter(None, (failed.error, advice_to(failed.error, error.str()) or why)))

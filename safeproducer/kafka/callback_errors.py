@@ -1,6 +1,8 @@
 """Exceptions of callbacks go through the C client as stand-ins, and one that it left behind is swallowed.
 
 A native call that may come from inside another one runs on a thread of its own.
+
+Refusals of the producer as a whole are kept for the records that fail by them.
 """
 
 from __future__ import annotations
@@ -13,7 +15,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
+from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError
+from safeproducer.runtime.log import logger
+
+PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 
 class StandIn(Exception):  # noqa: N818 - the application never sees it
@@ -56,6 +62,9 @@ class CallbackErrors:
     def __init__(self) -> None:
         # Bounded, because the C client drops all but the last of them.
         self._raised: deque[tuple[BaseException, TracebackType | None]] = deque(maxlen=16)
+        self.token: Exception | None = None
+        """What oauth_cb raised, until librdkafka tells that it did: its frames may refer to the producer."""
+        self.no_token = ""
 
     def note(self, error: BaseException) -> BaseException:
         """The exception that the callback is to raise instead."""
@@ -63,6 +72,25 @@ class CallbackErrors:
             return StandIn(error)
         self._raised.append((error, error.__traceback__))
         return error
+
+    def ask_token(self, oauth_cb: Callable[[str], Any], config: str) -> Any:
+        """What the application's oauth_cb returns. librdkafka tells no more of it than that it raised."""
+        try:
+            return oauth_cb(config)
+        except Exception as raised:
+            frames, before = raised.__traceback__, self.no_token
+            self.token = raised.with_traceback(frames and frames.tb_next)  # this one knows secrets
+            self.no_token = f"your oauth_cb raised {type(raised).__name__}: {raised}"
+            if self.no_token != before:
+                logger.error("there is no token to log in with: oauth_cb raised", exc_info=raised)
+        raise RuntimeError  # the client looks at nothing of it
+
+    def reason(self, error: KafkaError) -> str:
+        """librdkafka's text, or what oauth_cb raised."""
+        if "OAuth callback raised" not in error.str() or not self.no_token:
+            return str(error.str())
+        self.token = None
+        return self.no_token
 
     def claimed(self, error: Any) -> tuple[Any, bool]:
         """(what was raised, whether by a callback), which gets its traceback back."""
@@ -74,6 +102,33 @@ class CallbackErrors:
                 noted.__traceback__ = traceback
                 return noted, True
         return error, False
+
+
+class Refusals:
+    """What brokers refused to the producer as a whole. Any thread.
+
+    `login`: why they refuse this user, until statistics show a broker connected. `fatal`: the error that ended the
+    producer; None also while no more is known than that there is one. `never_sent()`: whether no record can have been
+    in a request.
+    """
+
+    def __init__(self) -> None:
+        self.login = ""
+        self.fatal: KafkaError | None = None
+        self.never_sent: Callable[[], object] = bool
+
+    def fatal_error(self, error: KafkaError, alone: Callable[[], bool]) -> None:
+        """A native producer met it. `alone()`: whether no other one may have a producer ID."""
+        self.fatal = error
+        # An idempotent one asks for an ID until it has one, and never again (rd_kafka_idemp_start() in librdkafka).
+        self.never_sent = alone if "Failed to acquire idempotence PID" in error.str() else bool
+
+    def why(self, code: int, fatal: KafkaError | None) -> str:
+        """Why a record failed with this code, whose native producer met a fatal error; "" where that is not known."""
+        if code == KafkaError._MSG_TIMED_OUT:
+            return self.login
+        ended = fatal is not None and (code in PURGED or code == KafkaError._FATAL)
+        return advice(fatal.name(), fatal.str())[:-1] if fatal is not None and ended else ""
 
 
 def aside(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -128,14 +128,7 @@ class Release:
     `closes`: whether they may be closed at all. `left`: what another producer may have of them.
     """
 
-    def __init__(
-        self,
-        lanes: LanePool,
-        native: Any,
-        serving: set[int],
-        closes: bool,
-        left: Left | None,
-    ) -> None:
+    def __init__(self, lanes: LanePool, native: Any, serving: set[int], closes: bool, left: Left | None) -> None:
         self._lanes, self._native, self._serving = lanes, native, serving
         self._left = left
         self._parked = False

@@ -117,12 +117,6 @@ class Notifications:
             self._log(logger.warning, "%s", sentence)
         self._call("client_error", self.info, known, sentence)
 
-    def raised(self, what: str, error: Exception) -> None:
-        """A callback raised beside the way of records. The first of each kind is logged."""
-        if what not in self._told:
-            self._told.add(what)
-            self._log(partial(logger.error, exc_info=error), "%s", self._scrub(what))
-
     def turn_failed(self, error: object) -> None:
         """Something that must not fail did. It is tried again; records wait meanwhile."""
         self._log(
@@ -143,15 +137,8 @@ class Notifications:
 
     def window(self, tp: TopicPartition, before: Window, after: Window) -> None:
         """A partition's leader announced another window, or what it announced is not to be relied on any more."""
-        self._notices.later(
-            logger.info,
-            "%s: %s [%d]: window %d instead of %d, because %s",
-            self._name,
-            *tp,
-            after.size,
-            before.size,
-            after.reason,
-        )
+        text, sizes = "%s: %s [%d]: window %d instead of %d, because %s", (after.size, before.size)
+        self._notices.later(logger.info, text, self._name, *tp, *sizes, after.reason)
         change = WindowChanged(self.info, *tp, before.size, after.size, after.reason)
         self._notices.later(self._hooks.call, "window_changed", change)
 

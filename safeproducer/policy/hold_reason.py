@@ -57,11 +57,7 @@ class HoldReason(StrEnum):
         "waits for the acknowledgement of the batch before it",
         "If the order of each key is enough, safeproducer.ordering=key lets several batches of a partition go at once.",
     )
-    LINGER = (
-        "linger",
-        "gathers a batch for another {seconds:.3f} s (linger.ms)",
-        "Lower linger.ms, or call flush().",
-    )
+    LINGER = ("linger", "gathers a batch for another {seconds:.3f} s (linger.ms)", "Lower linger.ms, or call flush().")
     MODE_HELD = (
         "mode_held",
         "is held back by safeproducer.mode=held",

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from safeproducer.kafka.callback_errors import PURGED
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.pipeline.reports.delivery_errors import PURGED
 from safeproducer.policy.outcome import Outcome
 from safeproducer.spark.columns import ANY_PARTITION, Columns, Header, utf8
 from safeproducer.spark.errors import (

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from safeproducer.kafka.callback_errors import PURGED
 from safeproducer.kafka.native import KafkaError
-from safeproducer.pipeline.reports.delivery_errors import PURGED
 from safeproducer.spark.bad_rows import FailedRows, Refused, batch_bytes
 from safeproducer.spark.columns import ANY_PARTITION, NOW, Columns, Header
 from safeproducer.spark.errors import BadRow

@@ -61,16 +61,8 @@ class StructlogHook(Hook):
         """Events not logged because logging itself caused them."""
 
     def producer_created(self, producer: ProducerInfo) -> None:
-        self._log(
-            "info",
-            "producer_created",
-            client_id=producer.client_id,
-            bootstrap_servers=producer.bootstrap_servers,
-            principal=producer.principal,
-            transactional_id=producer.transactional_id,
-            idempotent=producer.idempotent,
-            site=str(producer.site),
-        )
+        names = "client_id", "bootstrap_servers", "principal", "transactional_id", "idempotent"
+        self._log("info", "producer_created", **_fields(producer, names), site=str(producer.site))
 
     def record_accepted(self, record: Record) -> None:
         if self._logging():
@@ -90,127 +82,45 @@ class StructlogHook(Hook):
         if self in record.state:
             self._suppress()
             return
-        self._log(
-            "error",
-            "record_failed",
-            topic=record.topic,
-            partition=partition,
-            error_code=error_code,
-            outcome=outcome,
-            refused=refused,
-        )
+        told: dict[str, Any] = {"topic": record.topic, "partition": partition, "outcome": outcome}
+        self._log("error", "record_failed", error_code=error_code, **told, refused=refused)
 
     def records_lost(self, event: RecordsLost) -> None:
         # Garbage collection may strike inside a logging call, and a producer is lost only once: no loop.
-        self._log(
-            "error",
-            "records_lost",
-            even_while_logging=True,
-            client_id=event.producer.client_id,
-            reason=event.reason,
-            count=event.count,
-        )
+        self._event("error", "records_lost", event, ("reason", "count"), even_while_logging=True)
 
     def client_error(self, producer: ProducerInfo, error: KafkaError, advice: str) -> None:
-        self._log(
-            "warning",
-            "client_error",
-            client_id=producer.client_id,
-            error_code=error.name(),
-            error=error.str(),
-            advice=advice,
-        )
+        self._log("warning", "client_error", client_id=producer.client_id, **_told(error), advice=advice)
 
     def fatal_error(self, producer: ProducerInfo, error: KafkaError) -> None:
-        self._log(
-            "error",
-            "fatal_error",
-            even_while_logging=True,
-            client_id=producer.client_id,
-            error_code=error.name(),
-            error=error.str(),
-        )
+        self._log("error", "fatal_error", even_while_logging=True, client_id=producer.client_id, **_told(error))
 
     def throttled(self, event: Throttled) -> None:
-        self._log(
-            "warning",
-            "throttled",
-            client_id=event.producer.client_id,
-            broker_id=event.broker_id,
-            broker_name=event.broker_name,
-            seconds=event.seconds,
-        )
+        self._event("warning", "throttled", event, ("broker_id", "broker_name", "seconds"))
 
     def window_changed(self, event: WindowChanged) -> None:
-        self._log(
-            "info",
-            "window_changed",
-            client_id=event.producer.client_id,
-            topic=event.topic,
-            partition=event.partition,
-            before=event.before,
-            after=event.after,
-            reason=event.reason,
-        )
+        self._event("info", "window_changed", event, ("topic", "partition", "before", "after", "reason"))
 
     def lanes_changed(self, event: LanesChanged) -> None:
-        self._log(
-            "info",
-            "lanes_changed",
-            client_id=event.producer.client_id,
-            before=event.before,
-            after=event.after,
-            reason=event.reason,
-        )
+        self._event("info", "lanes_changed", event, ("before", "after", "reason"))
 
     def replication_changed(self, event: ReplicationChanged) -> None:
-        names = ("state", "moving", "left_over", "broker", "delays", "sentence", "cure")
-        self._log(
-            "warning" if event.after.delays else "info",
-            "replication_changed",
-            client_id=event.producer.client_id,
-            topic=event.topic,
-            partition=event.partition,
-            **{name: getattr(event.after, name) for name in names},
-        )
+        after = _fields(event.after, ("state", "moving", "left_over", "broker", "delays", "sentence", "cure"))
+        level = "warning" if event.after.delays else "info"
+        self._event(level, "replication_changed", event, ("topic", "partition"), **after)
 
     def producer_churn(self, event: ProducerChurn) -> None:
-        self._log(
-            "warning",
-            "producer_churn",
-            cluster=event.cluster,
-            principal=event.principal,
-            site=str(event.site),
-            made_by_site=event.made_by_site,
-            made_in_all=event.made_in_all,
-            limit_per_hour=event.limit_per_hour,
-            advice=event.advice,
-            pattern=event.pattern,
-        )
+        names = "cluster", "principal", "made_by_site", "made_in_all", "limit_per_hour", "advice", "pattern"
+        self._log("warning", "producer_churn", **_fields(event, names), site=str(event.site))
 
     def producer_id_limited(self, event: ProducerIdLimited) -> None:
-        self._log(
-            "warning",
-            "producer_id_limited",
-            client_id=event.producer.client_id,
-            policy=event.policy,
-            retry_after=event.retry_after,
-            site=str(event.churn.site),
-            advice=event.churn.advice,
-        )
+        told = {"site": str(event.churn.site), "advice": event.churn.advice}
+        self._event("warning", "producer_id_limited", event, ("policy", "retry_after"), **told)
 
     def producer_closed(self, producer: ProducerInfo, report: CloseReport) -> None:
-        self._log(
-            "warning" if report.left else "info",
-            "producer_closed",
-            client_id=producer.client_id,
-            accepted=report.accepted,
-            delivered=report.delivered,
-            failed=report.failed,
-            left=report.left,
-            seconds=report.seconds,
-            suppressed=self.suppressed,
-        )
+        told = _fields(report, ("accepted", "delivered", "failed", "left", "seconds"))
+        level = "warning" if report.left else "info"
+        self._log(level, "producer_closed", client_id=producer.client_id, **told, suppressed=self.suppressed)
 
     def _logging(self) -> bool:
         return getattr(self._thread, "logging", False)
@@ -218,6 +128,9 @@ class StructlogHook(Hook):
     def _suppress(self) -> None:
         with self._lock:
             self.suppressed += 1
+
+    def _event(self, level: str, name: str, event: Any, names: tuple[str, ...], **fields: Any) -> None:
+        self._log(level, name, client_id=event.producer.client_id, **_fields(event, names), **fields)
 
     def _log(self, level: str, event: str, *, even_while_logging: bool = False, **fields: Any) -> None:
         already = self._logging()
@@ -229,3 +142,11 @@ class StructlogHook(Hook):
             getattr(self._logger, level)(event, **fields)
         finally:
             self._thread.logging = already
+
+
+def _fields(of: object, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in names}
+
+
+def _told(error: KafkaError) -> dict[str, Any]:
+    return {"error_code": error.name(), "error": error.str()}

@@ -19,8 +19,6 @@ from safeproducer.settings.config import Settings
 
 _FEW_THREADS = 64
 _LOGINS = KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED
-_OAUTH_CB_RAISED = "OAuth callback raised"
-"""librdkafka has no more to tell of it."""
 
 
 class Updates(Protocol):
@@ -42,7 +40,7 @@ class EventCallbacks:
         self.error = settings.error_cb
         self.throttle = settings.throttle_cb
         self.statistics = settings.statistics_cb
-        self._errors = errors
+        self.errors = errors
         self._reports = report_queue.reports
         self._notices = notices
 
@@ -71,7 +69,7 @@ class EventCallbacks:
         try:
             callback(event)
         except BaseException as raised:
-            raise self._errors.note(raised)  # noqa: B904 - see StandIn
+            raise self.errors.note(raised)  # noqa: B904 - see StandIn
 
 
 class ClientEvents:
@@ -92,9 +90,6 @@ class ClientEvents:
         """Broker -> (its name, the sum of the throttle times that it told)."""
         self.fatal: KafkaError | None = None
         self.logins_refused = 0
-        self.token_error: Exception | None = None
-        """What oauth_cb raised, until librdkafka tells that it did: its frames may refer to the producer."""
-        self.oauth_cb_raised = ""
         self.notifications = notifications
         self.callbacks = callbacks
         self._client_id = settings.client_id
@@ -110,10 +105,7 @@ class ClientEvents:
         vague = error.code() == KafkaError._ALL_BROKERS_DOWN
         about = broker_in(error.str(), vague)
         lasts = error.fatal() or error.code() == KafkaError._FATAL
-        said = error.str()
-        if _OAUTH_CB_RAISED in said:
-            said, self.token_error = self.oauth_cb_raised or said, None
-        meaning, cure = map(self.notifications.scrubbed, told_apart(error.name(), said))
+        meaning, cure = map(self.notifications.scrubbed, told_apart(error.name(), self.callbacks.errors.reason(error)))
         if error.code() in _LOGINS:
             self.logins_refused += 1
             self._updates.login_refused(joined(meaning, cure)[:-1])
@@ -121,12 +113,6 @@ class ClientEvents:
         self.errors[about] = told = told.after(self.errors.get(about))
         self.notifications.error(error, joined(meaning, cure), joined(told.sentence, told.cure))
         self.callbacks.call(self.callbacks.error, error)
-
-    @interrupts.called_natively
-    def on_token_error(self, raised: Exception) -> None:
-        """The application's oauth_cb raised this."""
-        self.token_error, self.oauth_cb_raised = raised, f"your oauth_cb raised {type(raised).__name__}: {raised}"
-        self.notifications.raised(self.oauth_cb_raised, raised)
 
     @interrupts.called_natively
     def on_throttle(self, event: ThrottleEvent) -> None:
@@ -180,7 +166,6 @@ class ClientEvents:
     @interrupts.called_natively
     def on_batch_lane_error(self, error: KafkaError) -> None:
         """The direct lane tells of the same brokers; only what concerns this lane alone is new."""
-        self.token_error = None
         if error.fatal() or error.code() == KafkaError._FATAL:
             self.on_fatal(error)
 

@@ -27,14 +27,14 @@ class Owner(NamedTuple):
     throttle: Callable[[ThrottleEvent], object]
     statistics: Callable[[str], object]
     log: Callable[..., object]
-    token: Callable[[Exception], object]
+    token: Callable[[Callable[[str], Any], str], Any]
 
 
 def _nobody(*_: Any) -> None:
     pass
 
 
-NOBODY = Owner(*[_nobody] * 5)
+NOBODY = Owner(_nobody, _nobody, _nobody, _nobody, lambda oauth_cb, config: oauth_cb(config))
 
 
 class Relay:
@@ -73,13 +73,8 @@ class Relay:
 
     @interrupts.called_natively
     def token(self, oauth_cb: Callable[[str], Any], config: str) -> Any:
-        """What the application's oauth_cb returns. Of what it raises librdkafka tells nothing."""
-        try:
-            return oauth_cb(config)
-        except Exception as raised:
-            frames = raised.__traceback__
-            self._owner.token(raised.with_traceback(frames and frames.tb_next))  # this one knows secrets
-        raise RuntimeError  # that it raised is all that the client looks at
+        """What the application's oauth_cb returns."""
+        return self._owner.token(oauth_cb, config)
 
     @interrupts.called_natively
     def log(self, *line: Any) -> None:
@@ -98,7 +93,7 @@ def owner(events: ClientEvents, application: Any, role: int) -> Owner:
     statistics = events.on_further_statistics if role == _FURTHER else partial(tells, count(1))
     error = events.on_error if role == _FIRST else events.on_batch_lane_error
     log = partial(events.callbacks.log, application)
-    return Owner(error, events.on_throttle, statistics, log, events.on_token_error)
+    return Owner(error, events.on_throttle, statistics, log, events.callbacks.errors.ask_token)
 
 
 class NativeLane(NamedTuple):
@@ -128,17 +123,17 @@ class NativeProducers:
 
     def first(self) -> NativeProducer:
         """The direct lane, or the first batch lane when everything is held back; raises ConfigurationError."""
-        settings = self.settings
+        settings, callbacks = self.settings, self._events.callbacks.errors
         if self._taken:
             return self._adopted(self._taken[0], _FIRST)
         config = settings.delivery.first_lane_config(settings.lane)
         try:
             return self._made(config, None, _FIRST)
         except (KafkaException, TypeError, ValueError) as error:
-            refusal = explain_refusal(error, settings, self._events.oauth_cb_raised)
+            refusal = explain_refusal(error, settings, callbacks.no_token)
             if refusal is None:
                 raise
-        raise refusal from self._events.token_error  # without that context, whose frames know secrets
+        raise refusal from callbacks.token  # without that context, whose frames know secrets
 
     def another(self) -> NativeProducer:
         """In place of the direct lane's, which failed."""

@@ -6,11 +6,12 @@ Reports of records that a purge took out of librdkafka: which of them were in no
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from safeproducer.errors import DeliveryError
-from safeproducer.kafka.advice import advice, advice_to
+from safeproducer.kafka.advice import advice_to
+from safeproducer.kafka.callback_errors import PURGED, Refusals
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.record import ACCEPTED_AT, DeliveryCallback, HeldRecord
@@ -20,9 +21,6 @@ from safeproducer.policy.outcome import Outcome, Purged, is_first_attempt, never
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
-
-_NO_ID = "Failed to acquire idempotence PID"
-PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 
 def proven(reports: Sequence[Deferred], counts: Mapping[TopicPartition, int]) -> Iterator[tuple[Deferred, bool]]:
@@ -75,33 +73,6 @@ class Failed(NamedTuple):
     error: str
     outcome: str
     unsent: bool
-
-
-class Refusals:
-    """What brokers refused to the producer as a whole. Any thread.
-
-    `login`: why they refuse this user, until statistics show a broker connected. `fatal`: the error that ended the
-    producer; None also while no more is known than that there is one. `never_sent()`: whether no record can have been
-    in a request.
-    """
-
-    def __init__(self) -> None:
-        self.login = ""
-        self.fatal: KafkaError | None = None
-        self.never_sent: Callable[[], object] = bool
-
-    def fatal_error(self, error: KafkaError, alone: Callable[[], bool]) -> None:
-        """A native producer met it. `alone()`: whether no other one may have a producer ID."""
-        self.fatal = error
-        # An idempotent one asks for an ID until it has one, and never again (rd_kafka_idemp_start() in librdkafka).
-        self.never_sent = alone if _NO_ID in error.str() else bool
-
-    def why(self, code: int, fatal: KafkaError | None) -> str:
-        """Why a record failed with this code, whose native producer met a fatal error; "" where that is not known."""
-        if code == KafkaError._MSG_TIMED_OUT:
-            return self.login
-        ended = fatal is not None and (code in PURGED or code == KafkaError._FATAL)
-        return advice(fatal.name(), fatal.str())[:-1] if fatal is not None and ended else ""
 
 
 class Failures:

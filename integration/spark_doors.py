@@ -81,21 +81,21 @@ class Cases:
     def other_triggers(self) -> dict[str, Any]:
         """Continuous and real-time triggers at both doors: what Spark says, and what is in the checkpoint then."""
         rows = self.spark.readStream.format("rate").option("rowsPerSecond", 50).option("numPartitions", 2).load()
-        stream, folder = rows.selectExpr("string(value) value").writeStream, self.scratch / "continuous"
+        values, folder = rows.selectExpr("string(value) value"), self.scratch / "continuous"
         options = {**self.options, "topic": "continuous", "checkpointLocation": str(folder)}
         refused = {}
         for trigger in ("continuous", "realTime"):
             for name in ("foreachBatch",) if trigger == "continuous" else ("foreachBatch", "safeproducer"):
-                writer = stream.options(**{**options, "checkpointLocation": str(self.scratch / f"{name}-{trigger}")})
+                place = {"checkpointLocation": str(self.scratch / f"{name}-{trigger}")}
+                writer = values.writeStream.options(**{**options, **place})
                 sink = self.sink("continuous")
                 writer = writer.foreachBatch(sink) if name == "foreachBatch" else writer.format(name)
                 try:
                     writer.trigger(**{trigger: "5 seconds"}).start()
                 except Exception as error:
                     refused[f"{name} {trigger}"] = str(error)
-        again = self.spark.readStream.format("rate").option("rowsPerSecond", 50).option("numPartitions", 2).load()
-        last = again.selectExpr("string(value) value").writeStream.format("safeproducer").options(**options)
-        query = last.trigger(continuous="1 second").start()
+        writer = values.writeStream.format("safeproducer").options(**options)
+        query = writer.trigger(continuous="1 second").start()
         query.awaitTermination(20)
         query.stop()
         return {"refused": refused, "committed": len(list((folder / "commits").glob("[0-9]*")))}

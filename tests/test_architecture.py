@@ -45,9 +45,9 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 220,  # aim: 185; 11 are of replication quotas, 6 of `safeproducer run`, 3 of renewal
+        "files": 222,  # aim: 185; 11 are of replication quotas, 6 of `safeproducer run`, 3 of renewal
         "files under 60 lines": 13,
-        "lines": 37_834,  # aim: 26 500 without testing/
+        "lines": 38_085,  # aim: 26 500 without testing/
         "lines of pipeline/ and policy/": 14_526,  # aim: 11 000; 521 of many partitions
         "reads through three dots": 74,  # aim: 28, one per 1 000 lines
         "closures upward": 4,  # aim: 4

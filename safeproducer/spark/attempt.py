@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from math import inf
 from typing import Any
 
@@ -17,13 +18,14 @@ from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
 from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import pace, topic_limits
-from safeproducer.spark.bad_rows import FailedRows, Found, SentBatch, check
+from safeproducer.spark.bad_rows import OF_ITS_TOPIC, FailedRows, Refused, SentBatch
 from safeproducer.spark.columns import Columns
 from safeproducer.spark.dead_letters import SMALLEST_LIMIT, Aside, groups
 from safeproducer.spark.errors import MOST_BAD_ROWS, UNREACHABLE, BadRow, Failure
 from safeproducer.spark.options import FAIL, Options
 from safeproducer.spark.pace import Pace, Patience, Verdict, most_rows
 from safeproducer.spark.report import Task, TaskTotals, TopicTotals
+from safeproducer.spark.row_check import Found, askable, check
 from safeproducer.spark.rows import Callback, produce_rows
 from safeproducer.spark.topic_limits import TaskEndedError
 from safeproducer.spark.worker_producers import Counts, WorkerProducer
@@ -34,6 +36,8 @@ _EXPIRED = KafkaError(KafkaError._MSG_TIMED_OUT).name()
 _TURN = 1.0
 _ROOM_TURN = 0.05
 _FEW_TOPICS = 10
+Place = tuple[str | None, int | None]
+"""Topic and partition."""
 _ANSWER = 3.0
 """Seconds for the answer to a question in the middle of a task."""
 
@@ -95,13 +99,16 @@ class Attempt:
         columns = Columns.of(batch, self._topic)
         first_row = self._rows
         self._rows += columns.rows
-        names = columns.topic_names(self._topic)
+        names, apart = askable(columns.topic_names(self._topic)), self._failed.refused is not None
         worker, topic = self._worker, self._topic
-        bad = check(columns, topic, worker.know(names), worker.message_max)
+        if topic is not None:
+            worker.know_one(topic)
+        self._aside.looked.update(name for name in names if name not in worker.facts)
+        bad = check(columns, topic, worker.know(names), worker.message_max, apart)
         if bad and not self._aside.looked.issuperset(names):  # since earlier tasks, some may have been changed
             self._aside.looked.update(names)
-            bad = check(columns, topic, worker.look_again(names), worker.message_max)
-        if bad and self._failed.refused is None:
+            bad = check(columns, topic, worker.look_again(names), worker.message_max, apart)
+        if bad and not apart:
             self._failed.found(bad, first_row)
             return
         numbers: Sequence[int] = range(first_row, self._rows)
@@ -131,17 +138,34 @@ class Attempt:
             self._to_dead_letters(columns.slice(one.row), BadRow(self._task[0], numbers[one.row], *one[1:]))
 
     def _sort_out(self) -> None:
-        """Send rows again that brokers refused together, in ever smaller groups: one that is refused alone is bad."""
+        """Send rows again that brokers refused together, in ever smaller groups: one that is refused alone is bad.
+
+        A broker refuses a batch, which is of one partition: so each partition has its own groups, and one of each
+        partition is sent at a time.
+        """
         self._settle()
-        waiting = groups(self._failed.take_refused())
-        while waiting and not self._failed:
-            group = waiting.pop()
-            for one in group:
-                self._again(*one.batch.record(one.row, partial(self._failed.report, one.batch, row=one.row)))
+        waiting: dict[Place, list[list[Refused]]] = {}
+        self._divide(self._failed.take_refused(), {}, waiting)
+        while (waiting := {place: stack for place, stack in waiting.items() if stack}) and not self._failed:
+            sent = {place: stack.pop() for place, stack in waiting.items()}
+            for one in chain.from_iterable(sent.values()):
+                report = partial(self._failed.report, one.batch, row=one.row)
+                self._again(*one.batch.record(one.row, one.bad.target_partition, report))
             self._settle()
-            refused = self._failed.take_refused()
-            waiting += groups(refused) if len(group) > 1 else ()
-            for batch, row, bad in refused if len(group) == 1 else ():
+            self._divide(self._failed.take_refused(), {place: len(group) for place, group in sent.items()}, waiting)
+
+    def _divide(
+        self, refused: Sequence[Refused], sent: Mapping[Place, int], waiting: dict[Place, list[list[Refused]]]
+    ) -> None:
+        """Set those aside that were refused alone, and put groups of the others onto the stack of their partition.
+        `sent`: how many were sent together."""
+        by_place: dict[Place, list[Refused]] = {}
+        for one in refused:
+            by_place.setdefault((one.bad.topic, one.bad.target_partition), []).append(one)
+        for place, some in by_place.items():
+            alone = [one for one in some if sent.get(place) == 1 or one.bad.cause in OF_ITS_TOPIC]
+            waiting.setdefault(place, []).extend(groups([one for one in some if one not in alone] if alone else some))
+            for batch, row, bad in alone:
                 self._count(batch.columns.slice(row), -1)
                 self._aside.rows.add(bad)
                 self._refuse_too_many(at_the_end=False)
@@ -149,9 +173,14 @@ class Attempt:
 
     def _to_dead_letters(self, row: Columns, bad: BadRow) -> None:
         name = self._aside.policy.topic
-        if name is not None and not self._failed:
-            known = self._worker.know([name])[name].max_bytes
-            self._again(*self._aside.letter(row, bad, min(known or SMALLEST_LIMIT, self._worker.message_max)))
+        if name is None or self._failed:
+            return
+        is_new = name not in self._aside.looked
+        self._aside.looked.add(name)
+        known = self._worker.know_one(name, is_new).max_bytes
+        if is_new:  # letters leave in batches, of which none may be larger than the topic takes
+            self._worker.renew_outgrown(self._settle)
+        self._again(*self._aside.letter(row, bad, min(known or SMALLEST_LIMIT, self._worker.message_max)))
 
     def _refuse_too_many(self, at_the_end: bool) -> None:
         if not self._failed and self._aside.is_too_much(self._rows, at_the_end):
@@ -246,10 +275,13 @@ class Attempt:
         """Are the topics still there? Raises TaskEndedError when not, or when silent brokers had refused the login: of
         one broker librdkafka tells that once in half a minute. Patience judges other silence."""
         waiting = {row.topic: None for row in self._worker.kafka.snapshot().partitions if row.unresolved}
+        kafka = self._worker.kafka
         try:
-            topic_limits.partition_counts(
-                self._worker.kafka, list(waiting)[:_FEW_TOPICS], appears_within=0.0, answer_within=_ANSWER
+            _, absent = topic_limits.partition_counts(
+                kafka, list(waiting)[:_FEW_TOPICS], appears_within=0.0, answer_within=_ANSWER
             )
+            for name, error in absent.items():
+                raise topic_limits.not_usable(kafka, name, error)
         except TaskEndedError as ended:
             if ended.code != UNREACHABLE:
                 raise

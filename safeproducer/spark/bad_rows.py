@@ -1,189 +1,30 @@
-"""This module finds bad rows before any is sent, and the rows that failed, with why and which came first."""
+"""The rows that failed, with why and which came first. row_check finds those that are not even sent."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from safeproducer.kafka.callback_errors import PURGED
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.policy.outcome import Outcome
-from safeproducer.spark.columns import ANY_PARTITION, Columns, Header, utf8
-from safeproducer.spark.errors import (
-    HEADER_NAME_WITH_NUL,
-    HEADER_WITHOUT_NAME,
-    MOST_BAD_ROWS,
-    NO_SUCH_PARTITION,
-    NULL_TOPIC,
-    ROW_TOO_LARGE,
-    TIMESTAMP_TOO_OLD,
-    BadRow,
-)
+from safeproducer.spark.columns import ANY_PARTITION, Columns
+from safeproducer.spark.errors import MOST_BAD_ROWS, BadRow
+from safeproducer.spark.row_check import Found, batch_bytes, check, message_bytes
 
-BATCH_HEADER = 61
-"""Bytes of a batch in Kafka's log before its first record."""
-RECORD_OVERHEAD = 36
-"""Bytes that librdkafka adds to key, value and headers before it compares a record with message.max.bytes."""
-
-
-class Found(NamedTuple):
-    """A row that is not to be sent; `row` counts from the batch's first."""
-
-    row: int
-    topic: str | None
-    target_partition: int | None
-    size: int | None
-    limit: int | None
-    cause: str
-
-
-@dataclass(frozen=True, slots=True)
-class TopicFacts:
-    """`partitions`: how many it has. `max_bytes`: of a batch, None where that is not known or batches are compressed:
-    then only the broker can tell."""
-
-    partitions: int
-    max_bytes: int | None = None
-
-
-def check(columns: Columns, topic: str | None, facts: Mapping[str, TopicFacts], message_max: int) -> list[Found]:
-    """All rows that must not be sent, in their order, each with the first cause found.
-
-    `facts` are of all topics of the rows; `message_max` is librdkafka's message.max.bytes.
-    """
-    found: dict[int, Found] = {}
-    for one in (
-        *_without_topic(columns, topic),
-        *_nowhere(columns, topic, facts),
-        *_with_wrong_header_name(columns, topic),
-        *_too_old(columns, topic),
-        *_too_large(columns, topic, facts, message_max),
-    ):
-        found.setdefault(one.row, one)
-    return [found[row] for row in sorted(found)]
-
-
-def _where(mask: Any) -> list[int]:
-    """The rows for which `mask` is true."""
-    return pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist()  # type: ignore[no-any-return]
-
-
-def _of(columns: Columns, topic: str | None, row: int) -> tuple[str | None, int | None]:
-    """Topic and partition that a row asks for."""
-    one = columns.slice(row)
-    partition = one.partitions()[0]
-    return one.topics(topic)[0], None if partition == ANY_PARTITION else partition
-
-
-def _without_topic(columns: Columns, topic: str | None) -> Iterator[Found]:
-    if topic is not None:
-        return
-    rows = range(columns.rows) if columns.topic is None else _where(columns.topic.is_null())
-    for row in rows:
-        yield Found(row, None, None, None, None, NULL_TOPIC)
-
-
-def _nowhere(columns: Columns, topic: str | None, facts: Mapping[str, TopicFacts]) -> Iterator[Found]:
-    column = columns.partition
-    if column is None:
-        return
-    fewest = min((one.partitions for one in facts.values()), default=0)
-    for row in _where(pc.or_(pc.less(column, 0), pc.greater_equal(column, fewest))):
-        name, number = columns.slice(row).topics(topic)[0], column[row].as_py()
-        known = None if name is None else facts.get(name)
-        if number < 0 or (known is not None and number >= known.partitions):
-            yield Found(row, name, number, None, None, NO_SUCH_PARTITION)
-
-
-def _with_wrong_header_name(columns: Columns, topic: str | None) -> Iterator[Found]:
-    if columns.headers is None:
-        return
-    names = utf8(pc.list_flatten(columns.headers).flatten()[0])
-    for wrong, cause in (
-        (names.is_null(), HEADER_WITHOUT_NAME),
-        (pc.match_substring(names, "\0"), HEADER_NAME_WITH_NUL),
-    ):
-        if where := _where(wrong):
-            parents = pc.list_parent_indices(columns.headers)
-            for row in sorted(set(parents.take(pa.array(where)).to_pylist())):
-                yield Found(row, *_of(columns, topic, row), None, None, cause)
-
-
-def _too_old(columns: Columns, topic: str | None) -> Iterator[Found]:
-    if columns.timestamp is None:
-        return
-    for row in _where(pc.less_equal(columns.milliseconds(), 0)):
-        yield Found(row, *_of(columns, topic, row), None, None, TIMESTAMP_TOO_OLD)
-
-
-def _too_large(
-    columns: Columns, topic: str | None, facts: Mapping[str, TopicFacts], message_max: int
-) -> Iterator[Found]:
-    limits = [one.max_bytes for one in facts.values() if one.max_bytes is not None]
-    size = columns.size
-    if columns.headers is not None:
-        size = pc.add(size, _header_bound(columns.headers))
-    suspect = min([message_max, *limits]) - RECORD_OVERHEAD - BATCH_HEADER
-    if not columns.rows or pc.max(size).as_py() <= suspect:
-        return
-    for row in _where(pc.greater(size, suspect)):
-        one = columns.slice(row)
-        name, number = _of(columns, topic, row)
-        key, value, headers = one.keys()[0], one.values()[0], next(one.all_headers())
-        if any(header is None for header, _ in headers or ()):
-            continue
-        of_topic = facts[name].max_bytes if name is not None and name in facts else None
-        for taken, limit in (
-            (message_bytes(key, value, headers), message_max),
-            (batch_bytes(key, value, headers), of_topic),
-        ):
-            if limit is not None and taken > limit:
-                yield Found(row, name, number, taken, limit, ROW_TOO_LARGE)
-
-
-def _header_bound(headers: Any) -> Any:
-    """At least what the headers of each row take."""
-    names, contents = pc.list_flatten(headers).flatten()
-    each = pc.add(
-        pc.fill_null(pc.binary_length(names.cast(pa.large_binary())), 0),
-        pc.fill_null(pc.binary_length(contents.cast(pa.large_binary())), 0),
-    )
-    parents = pc.list_parent_indices(headers)
-    sums = pa.table({"row": parents, "size": pc.add(each, 10)}).group_by("row").aggregate([("size", "sum")])
-    bound = [0] * len(headers)
-    for row, taken in zip(sums["row"].to_pylist(), sums["size_sum"].to_pylist(), strict=True):
-        bound[row] = taken
-    return pa.array(bound, pa.int64())
-
-
-def message_bytes(key: bytes | None, value: bytes | None, headers: list[Header] | None) -> int:
-    """The size that librdkafka compares with message.max.bytes."""
-    return RECORD_OVERHEAD + len(key or b"") + len(value or b"") + _headers(headers)
-
-
-def batch_bytes(key: bytes | None, value: bytes | None, headers: list[Header] | None) -> int:
-    """The size that a broker compares with max.message.bytes when the record is alone and not compressed."""
-    record = 3 + _field(key) + _field(value) + _varint(len(headers or ())) + _headers(headers)
-    return BATCH_HEADER + _varint(record) + record
-
-
-def _headers(headers: list[Header] | None) -> int:
-    return sum(_field(name.encode()) + _field(value) for name, value in headers or ())
-
-
-def _field(content: bytes | None) -> int:
-    return 1 if content is None else _varint(len(content)) + len(content)
-
-
-def _varint(number: int) -> int:
-    """Bytes of a number that is not negative, zigzag-encoded."""
-    return max(1, ((number << 1).bit_length() + 6) // 7)
-
+__all__ = [
+    "OF_ITS_TOPIC",
+    "REFUSED_TOGETHER",
+    "FailedRows",
+    "Found",
+    "Refused",
+    "SentBatch",
+    "batch_bytes",
+    "check",
+    "message_bytes",
+]
 
 REFUSED_TOGETHER = frozenset(
     {
@@ -197,6 +38,9 @@ REFUSED_TOGETHER = frozenset(
 )
 """A broker refuses a whole batch with these for one record in it, so that most of the rows are good."""
 
+
+OF_ITS_TOPIC = frozenset({"TOPIC_AUTHORIZATION_FAILED"})
+"""Codes with which a broker refuses all rows of a topic, which a column may name."""
 
 _Content = tuple[object, bytes | None, bytes | None, int | None]
 
@@ -231,10 +75,16 @@ class SentBatch:
                 return rows.popleft()
         return None
 
-    def record(self, row: int, callback: object) -> tuple[Any, ...]:
-        """This row as produce() takes it."""
+    @property
+    def names_topics(self) -> bool:
+        """Whether each row names its topic."""
+        return self.columns.topic is not None
+
+    def record(self, row: int, partition: int | None, callback: object) -> tuple[Any, ...]:
+        """This row as produce() takes it, for this partition."""
         one = self.columns.slice(row)
-        content = one.topics(self._topic)[0], one.values()[0], one.keys()[0], one.partitions()[0]
+        place = one.partitions()[0] if partition is None else partition
+        content = one.topics(self._topic)[0], one.values()[0], one.keys()[0], place
         return *content, callback, None, one.timestamps()[0], next(one.all_headers())
 
     def _by_content(self) -> dict[_Content, deque[int]]:
@@ -281,7 +131,8 @@ class FailedRows:
     def report(self, batch: SentBatch, error: KafkaError, message: Message, row: int | None = None) -> None:
         """A row of `batch` failed; `row` counts from its first and is found out when it is None."""
         cause = error.name() if self.ended_by is None or error.code() not in PURGED else self.ended_by
-        together = cause in REFUSED_TOGETHER
+        of_its_topic = cause in OF_ITS_TOPIC and batch.names_topics and self.refused is not None
+        together = cause in REFUSED_TOGETHER or of_its_topic
         if together or len(self._bad) < MOST_BAD_ROWS:
             row = batch.row_of(message) if row is None else row
         size = len(message.key() or b"") + len(message.value() or b"") if cause == "MSG_SIZE_TOO_LARGE" else None

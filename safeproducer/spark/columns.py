@@ -133,11 +133,18 @@ class Columns:
         """All but these rows of each column."""
         kept = pa.array([row for row in range(self.rows) if row not in rows], pa.int64())
         columns = (self.value, self.key, self.topic, self.partition, self.headers, self.timestamp)
-        return Columns(len(kept), *(None if column is None else column.take(kept) for column in columns))
+        taken = (None if column is None else column.take(kept) for column in columns)
+        return Columns(len(kept), *(_names_again(one) for one in taken))
 
     def parts(self, rows: int) -> Iterator[Columns]:
         """All rows in their order, at most so many at once."""
         return (self.slice(first, min(rows, self.rows - first)) for first in range(0, self.rows, rows))
+
+
+def _names_again(column: Any) -> Any:
+    """Without names in the dictionary that no row has any more."""
+    is_encoded = column is not None and pa.types.is_dictionary(column.type)
+    return column.dictionary_decode().dictionary_encode() if is_encoded else column
 
 
 def _names(topics: Any) -> Any:

@@ -9,11 +9,12 @@ from typing import Any
 
 from safeproducer.kafka.callback_errors import PURGED
 from safeproducer.kafka.native import KafkaError
-from safeproducer.spark.bad_rows import FailedRows, Refused, batch_bytes
+from safeproducer.spark.bad_rows import FailedRows, Refused
 from safeproducer.spark.columns import ANY_PARTITION, NOW, Columns, Header
 from safeproducer.spark.errors import BadRow
 from safeproducer.spark.options import BAD_ROWS_MAX, BadRows
 from safeproducer.spark.report import Task
+from safeproducer.spark.row_check import batch_bytes
 
 BEFORE_A_SHARE_COUNTS = 1_000
 """This many rows may be bad before the end of a task: no share is known before."""
@@ -40,8 +41,9 @@ class Aside:
 
     def is_too_much(self, rows: int, at_the_end: bool) -> bool:
         """Whether more than allowed of the rows read so far are bad."""
-        is_share = not (at_the_end or isinstance(self.policy.most, int))
-        return self.codes.total() > max(self.policy.allowed(rows), is_share * BEFORE_A_SHARE_COUNTS)
+        is_early = not (at_the_end or self.policy.is_number)
+        least = max(self.policy.floor, is_early * BEFORE_A_SHARE_COUNTS)
+        return self.codes.total() > max(self.policy.allowed(rows), least)
 
     def letter(self, row: Columns, bad: BadRow, limit: int) -> tuple[Any, ...]:
         """The record of the dead-letter topic for this row, as produce() takes it. `limit`: bytes of a batch there."""
@@ -68,7 +70,8 @@ class Aside:
         if self.last_error is not None:
             return f"the dead-letter topic {self.policy.topic!r} cannot be written: {self.last_error.str()}"
         if self.is_too_much(rows, at_the_end=True):
-            return f"{self.codes.total()} of {rows} rows are bad, and {BAD_ROWS_MAX} allows {self.policy}"
+            always = f", and {self.policy.floor} of a task always" if self.policy.floor else ""
+            return f"{self.codes.total()} of {rows} rows are bad, and {BAD_ROWS_MAX} allows {self.policy}{always}"
         return None
 
 

@@ -16,6 +16,10 @@ HEADER_WITHOUT_NAME = "header_without_name"
 HEADER_NAME_WITH_NUL = "header_name_with_nul"
 TIMESTAMP_TOO_OLD = "timestamp_too_old"
 ROW_TOO_LARGE = "row_too_large"
+INVALID_TOPIC = "invalid_topic"
+UNKNOWN_TOPIC = "unknown_topic"
+INVALID_TIMESTAMP = "INVALID_TIMESTAMP"
+INVALID_RECORD = "INVALID_RECORD"
 UNREACHABLE = "unreachable"
 
 CURES: Mapping[str, str] = MappingProxyType(
@@ -26,9 +30,12 @@ CURES: Mapping[str, str] = MappingProxyType(
         HEADER_NAME_WITH_NUL: "a header's name holds a NUL character, where librdkafka would cut it off; rename it",
         TIMESTAMP_TOO_OLD: "the timestamp is 1970-01-01 or before, which Kafka has no number for; correct it",
         ROW_TOO_LARGE: "larger than the limit; raise kafka.max.request.size and the topic's max.message.bytes",
+        INVALID_TOPIC: "no name of a topic: it has other signs than letters, digits, '.', '_' and '-', or too many",
+        UNKNOWN_TOPIC: "there is no such topic, or this user may not know of it; create it, or correct the column",
+        "TOPIC_AUTHORIZATION_FAILED": "this user may not write to the topic; allow it, or correct the column",
         "MSG_SIZE_TOO_LARGE": "too large; raise the topic's max.message.bytes, or set kafka.batch.size below it",
-        "INVALID_TIMESTAMP": "the broker refused its timestamp; see the topic's message.timestamp.after.max.ms",
-        "INVALID_RECORD": "the broker refused it; a compacted topic takes no null keys",
+        INVALID_TIMESTAMP: "the topic takes no such timestamp; see its message.timestamp.after.max.ms",
+        INVALID_RECORD: "the topic does not take it; a compacted topic takes no null keys",
     }
 )
 """By cause, what is wrong with a row and what to do. The causes in capitals are Kafka's own names."""

@@ -60,19 +60,32 @@ _DEFAULTS = {
 
 
 FAIL = "fail"
+_ALWAYS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class BadRows:
-    """Says what becomes of bad rows. `most`: how many a micro-batch may have, as a share (Decimal) or a number."""
+    """Says what becomes of bad rows. `most`: how many a micro-batch may have, as a number, or a task, as a share of its
+    rows (Decimal). `always`: so many a task may have whatever the share is; none if that is 0."""
 
     mode: str = FAIL
     topic: str | None = None
     most: Decimal | int = Decimal("0.01")
+    always: int = _ALWAYS
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is one for the whole micro-batch."""
+        return isinstance(self.most, int)
 
     def allowed(self, rows: int) -> int:
-        """How many of so many rows may be bad. A share is rounded up: of few rows it lets one be bad."""
+        """How many of so many rows may be bad by this alone. A share is rounded up."""
         return self.most if isinstance(self.most, int) else ceil(rows * self.most)
+
+    @property
+    def floor(self) -> int:
+        """How many rows of a task may be bad however few it has."""
+        return 0 if self.is_number or not self.most else self.always
 
     def __str__(self) -> str:
         return str(self.most) if isinstance(self.most, int) else f"{self.most:%}"
@@ -310,15 +323,19 @@ def _bad_rows(options: Mapping[str, str]) -> BadRows:
         raise refused(BAD_ROWS_MAX, options[BAD_ROWS_MAX], problem, f"Leave it out, or set {BAD_ROWS} to topic or skip")
     if topic is not None and topic == options.get(TOPIC):
         raise refused(BAD_ROWS_TOPIC, topic, "the good rows go there", "Name another topic for the bad ones")
-    most = options.get(BAD_ROWS_MAX, "1%").strip()
+    text = options.get(BAD_ROWS_MAX, "1%").strip()
+    most, comma, floor = (part.strip() for part in text.partition(","))
     is_share = most.endswith("%")
     try:
         number = Decimal(most.removesuffix("%").strip())
-        if 0 <= number <= (100 if is_share else _LONGEST_MS) and (is_share or number == int(number)):
-            return BadRows(mode, topic, number / 100 if is_share else int(number))
+        always = whole_number(floor, 0, _LONGEST_MS) if comma and is_share else None if comma else _ALWAYS
+        fits = 0 <= number <= (100 if is_share else _LONGEST_MS) and (is_share or number == int(number))
+        if fits and always is not None:
+            return BadRows(mode, topic, number / 100 if is_share else int(number), always)
     except InvalidOperation:  # no number, or NaN
         pass
-    raise refused(BAD_ROWS_MAX, most, "it must be a number of rows or a share of them", "Correct it, as in 100 or 1%")
+    way_out = "Correct it, as in 100 or 1%, or 1%, 20 for that share and 20 rows of a task always"
+    raise refused(BAD_ROWS_MAX, text, "it must be a number of rows or a share of them", way_out)
 
 
 def _number(options: Mapping[str, str], option: str, least: int) -> int:

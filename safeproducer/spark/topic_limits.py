@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from safeproducer import SafeProducer
 from safeproducer.kafka.admin import ClusterReader
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.runtime import clock
-from safeproducer.spark.bad_rows import TopicFacts
 from safeproducer.spark.errors import UNREACHABLE
+from safeproducer.spark.row_check import TopicFacts
 
 ANSWER_WITHIN = 15.0
 """Seconds for a first answer of any broker. With the limits, and what a busy machine adds, a task ends within 30."""
@@ -64,23 +64,39 @@ def login_refused(told: str) -> TaskEndedError:
 
 def partition_counts(
     producer: SafeProducer, names: Sequence[str], *, appears_within: float, answer_within: float
-) -> dict[str, int]:
-    """Topic -> its number of partitions, of each of these. Raises TaskEndedError.
+) -> tuple[dict[str, int], dict[str, KafkaError]]:
+    """Topic -> its number of partitions, of each of these, and why not of others. Raises TaskEndedError.
 
     A topic that is not there is waited for, `appears_within` seconds, and made where brokers make topics by themselves.
     No broker takes longer than `answer_within` seconds, or all count as unreachable.
     """
     until = clock.monotonic() + appears_within
     found = _listed(producer, None, names, answer_within) if len(names) > _FEW else {}
-    while left := [name for name in names if name not in found]:
+    absent: dict[str, KafkaError] = {}
+    while left := [name for name in names if name not in found and name not in absent]:
         codes: dict[str, KafkaError] = {}
         for name in left:
             found.update(_listed(producer, name, [name], answer_within, codes))
             if codes and clock.monotonic() >= until:  # of hundreds of topics each takes its time
+                codes = {name: codes.get(name) or _UNKNOWN for name in left if name not in found}
                 break
-        if codes:
-            _wait_or_end(producer, codes, until)
-    return {name: found[name] for name in names}
+        is_late = clock.monotonic() >= until
+        absent |= {name: error for name, error in codes.items() if is_late or error.code() in _NO_MORE_PATIENCE}
+        if codes and not is_late:
+            clock.sleep(_AGAIN_AFTER)
+    return {name: found[name] for name in names if name in found}, absent
+
+
+_UNKNOWN = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+
+def not_usable(producer: SafeProducer, name: str, error: KafkaError) -> TaskEndedError:
+    """The topic is not there, or not for this user."""
+    return TaskEndedError(
+        error.name(),
+        f"topic {name!r} cannot be used: {error.str().rstrip('.')}, as {producer.snapshot().bootstrap_servers} "
+        f"told {socket.gethostname()}",
+    )
 
 
 def _listed(
@@ -103,25 +119,37 @@ def _listed(
         if topic is not None and topic.error is None and topic.partitions:
             found[name] = len(topic.partitions)
         elif codes is not None:
-            unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-            codes[name] = unknown if topic is None or topic.error is None else topic.error
+            codes[name] = _UNKNOWN if topic is None or topic.error is None else topic.error
     return found
 
 
-def _wait_or_end(producer: SafeProducer, codes: Mapping[str, KafkaError], until: float) -> None:
-    lasting = {name: error for name, error in codes.items() if error.code() in _NO_MORE_PATIENCE}
-    if lasting or clock.monotonic() >= until:
-        name, error = next(iter((lasting or codes).items()))
-        raise TaskEndedError(
-            error.name(),
-            f"topic {name!r} cannot be used: {error.str().rstrip('.')}, as {producer.snapshot().bootstrap_servers} "
-            f"told {socket.gethostname()}",
-        )
-    clock.sleep(_AGAIN_AFTER)
+class Limits(NamedTuple):
+    """Those of a topic, as its configs name them; None where there is none, or it is not known. See TopicFacts."""
+
+    max_bytes: int | None = None
+    before: int | None = None
+    after: int | None = None
+    needs_keys: bool = False
+
+    @classmethod
+    def of(cls, values: Mapping[str, str | None]) -> Limits:
+        """By its configs. What brokers say of timestamps counts where they do not put their own."""
+        own = values.get("message.timestamp.type") == "CreateTime"
+        before, after = (_number(values.get(f"message.timestamp.{side}.max.ms")) for side in ("before", "after"))
+        compacted = "compact" in (values.get("cleanup.policy") or "").split(",")
+        return cls(_number(values.get("max.message.bytes")), before if own else None, after if own else None, compacted)
 
 
-def batch_limits(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, int]:
-    """Topic -> its max.message.bytes, of those that can be read. Raises TaskEndedError for a login that brokers refuse,
+def _number(text: str | None) -> int | None:
+    """None, too, for Kafka's largest number, which is no limit."""
+    return int(text) if text is not None and text.isdigit() and int(text) < _NO_LIMIT else None
+
+
+_NO_LIMIT = 2**62
+
+
+def read_limits(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, Limits]:
+    """Topic -> its limits, of those that can be read. Raises TaskEndedError for a login that brokers refuse,
     and nothing for other answers."""
     refused: list[str] = []
     few = _FEW_LOGINS if "sasl.mechanism" in config else {}
@@ -134,7 +162,7 @@ def batch_limits(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, i
         reader = ClusterReader({**config, **few, "log_level": 0}, error_cb=note, logger=_quiet)
     except (KafkaException, TypeError, ValueError):
         return {}  # the producer's own constructor says what is wrong
-    found, answers = {}, reader.topic_configs(names, min(LOGIN_LASTS, LIMITS_WITHIN))
+    answers = reader.topic_configs(names, min(LOGIN_LASTS, LIMITS_WITHIN))
     reader.poll(0)
     silent = not any(
         configs.values or (configs.error and configs.error[0] not in _SILENCE) for configs in answers.values()
@@ -143,13 +171,13 @@ def batch_limits(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, i
         raise login_refused(refused[-1])
     if silent and LIMITS_WITHIN > LOGIN_LASTS:
         answers = reader.topic_configs(names, LIMITS_WITHIN - LOGIN_LASTS)
-    for name, configs in answers.items():
-        limit = configs.values.get("max.message.bytes")
-        if limit is not None and limit.isdigit():
-            found[name] = int(limit)
-    return found
+    return {name: Limits.of(configs.values) for name, configs in answers.items() if configs.values}
 
 
-def facts(counts: Mapping[str, int], limits: Mapping[str, int], compressed: bool) -> dict[str, TopicFacts]:
+def facts(counts: Mapping[str, int], limits: Mapping[str, Limits], compressed: bool) -> dict[str, TopicFacts]:
     """Both together. The size of a compressed batch is not known before it is made."""
-    return {name: TopicFacts(count, None if compressed else limits.get(name)) for name, count in counts.items()}
+    found = {}
+    for name, count in counts.items():
+        known = limits.get(name, Limits())
+        found[name] = TopicFacts(count, *(known._replace(max_bytes=None) if compressed else known))
+    return found

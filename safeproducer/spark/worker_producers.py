@@ -20,8 +20,8 @@ from safeproducer.kafka.properties import canonical, whole
 from safeproducer.runtime import clock
 from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import topic_limits
-from safeproducer.spark.bad_rows import TopicFacts
 from safeproducer.spark.options import Options
+from safeproducer.spark.row_check import TopicFacts, askable
 from safeproducer.spark.security import VALUE, is_place
 
 
@@ -119,8 +119,8 @@ class WorkerProducer:
         by_name = {canonical(name): value for name, value in config.items()}
         config[MAX_BLOCK_MS] = 0  # the task waits for room by itself, and knows for how long
         self._config = config
-        self._limits: dict[str, int] = {}
-        self._read_limits(names)
+        self._limits: dict[str, topic_limits.Limits] = {}
+        self._read_limits(askable(names))
         self._cut_to_limits(names)
         self.message_max = int(by_name["message.max.bytes"])
         self.kafka = self._made()
@@ -167,39 +167,52 @@ class WorkerProducer:
         self.kafka = made
 
     def know(self, names: Sequence[str]) -> dict[str, TopicFacts]:
-        """The facts of these topics. Raises TaskEndedError for brokers that are silent, and topics that are not there.
+        """The facts of these topics, whose names are askable(). Raises TaskEndedError for brokers that are silent.
 
         It does not ask again for facts of an earlier task.
         """
         if missing := [name for name in names if name not in self.facts]:
-            self._learn(missing)
+            self._learn(missing, topic_limits.APPEARS_WITHIN)
         return {name: self.facts[name] for name in names}
+
+    def know_one(self, name: str, again: bool = False) -> TopicFacts:
+        """Those of a topic that has to be there: raises TaskEndedError when it is not. `again`: as look_again()."""
+        found = (self.look_again if again else self.know)([name])[name]
+        if found.absent is not None:
+            raise topic_limits.not_usable(self.kafka, name, found.absent)
+        return found
 
     def look_again(self, names: Sequence[str]) -> dict[str, TopicFacts]:
-        """The same, from the brokers: limits and partitions may have been changed since."""
+        """The same, from the brokers: limits and partitions may have been changed since.
+
+        One that was not there is not waited for again.
+        """
+        before = {name: self.facts[name] for name in names if name in self.facts}
         self._limits = {name: limit for name, limit in self._limits.items() if name not in names}
-        before = self.know(names)
-        self._learn(names)
-        self.outgrown |= any(self.facts[name].partitions > before[name].partitions for name in names)
+        is_absent = any(one.absent is not None for one in before.values())
+        self._learn(names, 0.0 if is_absent else topic_limits.APPEARS_WITHIN)
+        self.outgrown |= any(0 < one.partitions < self.facts[name].partitions for name, one in before.items())
         return {name: self.facts[name] for name in names}
 
-    def _learn(self, names: Sequence[str]) -> None:
-        counts = topic_limits.partition_counts(
-            self.kafka, names, appears_within=topic_limits.APPEARS_WITHIN, answer_within=topic_limits.ANSWER_WITHIN
+    def _learn(self, names: Sequence[str], appears_within: float) -> None:
+        counts, absent = topic_limits.partition_counts(
+            self.kafka, names, appears_within=appears_within, answer_within=topic_limits.ANSWER_WITHIN
         )
-        self._read_limits([name for name in names if name not in self._limits])
+        self._read_limits([name for name in counts if name not in self._limits])
         self.outgrown |= self._cut_to_limits(names)
         codec = {canonical(name): value for name, value in self._config.items()}.get("compression.codec", "none")
         self.facts |= topic_limits.facts(counts, self._limits, str(codec).lower() != "none")
+        self.facts |= {name: TopicFacts(0, absent=error) for name, error in absent.items()}
 
     def _read_limits(self, names: Sequence[str]) -> None:
         if names:
-            self._limits |= topic_limits.batch_limits({**self._config, **self._secrets}, names)
+            self._limits |= topic_limits.read_limits({**self._config, **self._secrets}, names)
 
     def _cut_to_limits(self, names: Sequence[str]) -> bool:
         """Have the next producer make batches that these topics take; whether they are smaller than before."""
         before = self._batch_size
-        self._config["batch.size"] = min([before, *(self._limits[name] for name in names if name in self._limits)])
+        limits = (self._limits[name].max_bytes for name in names if name in self._limits)
+        self._config["batch.size"] = min([before, *(limit for limit in limits if limit is not None)])
         return self._batch_size < before
 
     @property

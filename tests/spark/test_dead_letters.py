@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
@@ -10,14 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from safeproducer.spark import dead_letters
+from safeproducer.spark import dead_letters, topic_limits
+from safeproducer.spark.attempt import Attempt
 from safeproducer.spark.bad_rows import Refused, SentBatch, batch_bytes
 from safeproducer.spark.columns import Columns
 from safeproducer.spark.dead_letters import Aside, fitting, groups
 from safeproducer.spark.errors import BadRow, KafkaWriteError
 from safeproducer.spark.options import BadRows, Options
 from safeproducer.spark.report import TaskTotals
+from safeproducer.spark.row_check import CLOCKS, check
 from safeproducer.spark.task import Task, write_task
+from safeproducer.spark.topic_limits import Limits
 from safeproducer.testing import FakeCluster
 from tests.spark.arrow import HEADERS, batch, numbers, rows
 from tests.spark.conftest import MakeOptions
@@ -25,6 +29,7 @@ from tests.spark.conftest import MakeOptions
 TASK = Task(5, 0, "the-query", 7)
 TO_TOPIC = {"safeproducer_spark_bad_rows": "topic", "safeproducer_spark_bad_rows_topic": "dead"}
 SKIP = {"safeproducer_spark_bad_rows": "skip"}
+MOMENT = pa.timestamp("us", tz="UTC")
 ANY_NUMBER = {"safeproducer_spark_bad_rows_max": "100%"}
 
 
@@ -133,7 +138,8 @@ def test_batches_that_are_too_large_have_no_bad_row(cluster: FakeCluster, option
 
 
 @pytest.mark.parametrize(
-    ("most", "bad", "fails"), [("2%", 20, False), ("2%", 21, True), ("3", 3, False), ("3", 4, True)]
+    ("most", "bad", "fails"),
+    [("2%", 100, False), ("2%", 101, True), ("2%, 0", 20, False), ("2%,0", 21, True), ("3", 3, False), ("3", 4, True)],
 )
 def test_more_bad_rows_than_allowed_fail_the_task(
     most: str, bad: int, fails: bool, cluster: FakeCluster, options: MakeOptions
@@ -187,6 +193,126 @@ def test_a_dead_letter_topic_that_cannot_be_written_fails_the_task(
     assert (repr("missing") if why == "gone" else "the dead-letter topic 'dead' cannot be written") in failure.reason
     assert failure.codes
     assert failure.delivered + failure.not_written + failure.unknown == failure.rows == 501
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_letters_leave_in_batches_that_their_topic_takes(
+    attempt: int, cluster: FakeCluster, options: MakeOptions
+) -> None:
+    """Its limit is below the size of a batch, and many bad rows come at once, in the first attempt and later."""
+    cluster.set_topic_config("dead", "max.message.bytes", "100000")
+    bad = batch([b"%04d-" % n + b"x" * 20_000 for n in range(200)], timestamp=pa.array([0] * 200, MOMENT))
+    for _ in range(attempt):
+        write_task([rows(0, 1)], options(**TO_TOPIC, **ANY_NUMBER), TASK)  # the producer is kept
+    totals = write_task([rows(0, 1), bad], options(**TO_TOPIC, **ANY_NUMBER), TASK)
+    assert totals.bad_rows == {"timestamp_too_old": 200}
+    assert sorted(int(one["sp-row"]) for one in letters(cluster)) == list(range(1, 201))
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [("no name!", "invalid_topic"), ("x" * 250, "invalid_topic"), (".", "invalid_topic"), ("gone", "unknown_topic")],
+)
+def test_a_topic_of_the_column_that_cannot_be_is_a_bad_row(
+    name: str, cause: str, cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other rows are written. One that was waited for is not waited for again, and found when it is there."""
+    waited: list[float] = []
+    monkeypatch.setattr("safeproducer.spark.topic_limits.APPEARS_WITHIN", 0.3)
+    monkeypatch.setattr(topic_limits.clock, "sleep", lambda seconds: waited.append(seconds) or time.sleep(seconds))
+    made = options(None, **TO_TOPIC)
+    for start in (0, 100):
+        sent = batch([b"%d-" % (start + n) for n in range(100)], topic=["rows"] * 50 + [name] + ["rows"] * 49)
+        totals = write_task([sent, sent.slice(0, 10)], made, TASK)
+        assert (totals.bad_rows, totals.delivered) == ({cause: 1}, 109)
+        assert bool(waited) == (start == 0 and cause == "unknown_topic")
+        waited.clear()
+    assert [one["sp-error-code"] for one in letters(cluster)] == [cause.encode()] * 2
+    assert [one["sp-topic"] for one in letters(cluster)] == [name.encode()] * 2
+    if cause == "unknown_topic":
+        cluster.create_topic(name, 1)
+        assert write_task([sent], made, TASK).bad_rows == {}
+        assert len(cluster.log(name, 0)) == 1
+
+
+def test_a_topic_of_the_column_that_may_not_be_written_has_bad_rows(cluster: FakeCluster, options: MakeOptions) -> None:
+    """Its rows are set aside; that the option names it ends the task."""
+    cluster.create_topic("secret", 1)
+    cluster.fail_next("Produce", 29, 10_000, topic="secret")
+    sent = batch([b"%d-" % n for n in range(300)], topic=["rows", "secret", "rows"] * 100)
+    totals = write_task([sent], options(None, **TO_TOPIC), TASK)
+    assert (totals.bad_rows, totals.delivered) == ({"TOPIC_AUTHORIZATION_FAILED": 100}, 200)
+    assert sorted(int(one["sp-row"]) for one in letters(cluster)) == list(range(1, 300, 3))
+    with pytest.raises(KafkaWriteError, match="TOPIC_AUTHORIZATION_FAILED"):
+        write_task([rows(0, 3)], options("secret", **TO_TOPIC), TASK)
+
+
+@pytest.mark.parametrize("column", [False, True], ids=["option", "column"])
+def test_rows_that_the_configs_of_their_topic_refuse_are_not_sent(
+    column: bool, cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock two hours ahead, null keys of a compacted topic; no broker refuses anything."""
+    now = int(time.time())
+    real = topic_limits.read_limits
+
+    def compacted(config: Any, names: Sequence[str]) -> dict[str, Limits]:  # FakeCluster compacts none
+        return {name: one._replace(needs_keys=name == "rows") for name, one in real(config, names).items()}
+
+    monkeypatch.setattr(topic_limits, "read_limits", compacted)
+    cluster.create_topic("others", 1)
+    far = {7: now + 7_200, 8: now + 3_700, 9: now + 3_590, 10: now - 86_390}
+    sent = batch(
+        [b"%d-" % n for n in range(20)],
+        key=pa.array([None if n == 3 else b"k" for n in range(20)], pa.binary()),
+        timestamp=pa.array([far.get(n, now) for n in range(20)], pa.timestamp("s", tz="UTC")),
+        **({"topic": ["others" if n in (4, 5) else "rows" for n in range(20)]} if column else {}),
+    )
+    totals = write_task([sent], options(None if column else "rows", **TO_TOPIC), TASK)
+    assert totals.bad_rows == {"INVALID_RECORD": 1, "INVALID_TIMESTAMP": 2}
+    assert sorted(int(one["sp-row"]) for one in letters(cluster)) == [3, 7, 8]
+    assert totals.delivered == 17
+    without_keys = batch([b"a", b"b"], **({"topic": ["rows", "others"]} if column else {}))
+    totals = write_task([without_keys], options(None if column else "rows", **TO_TOPIC), TASK)
+    assert totals.bad_rows == {"INVALID_RECORD": 1 if column else 2}
+
+
+def test_a_timestamp_near_the_limit_is_left_to_the_broker() -> None:
+    """Clocks differ. What a topic's configs say of timestamps counts on both sides, where they are not the broker's."""
+    now = int(time.time()) * 1000
+    beyond = {0: 0, 1: -10_000 - CLOCKS // 2, 2: -10_000 - 2 * CLOCKS, 3: 5_000 + CLOCKS // 2, 4: 5_000 + 2 * CLOCKS}
+    sent = batch([b"x"] * 5, timestamp=pa.array([now + beyond[n] for n in range(5)], pa.timestamp("ms", tz="UTC")))
+    configs = {"message.timestamp.type": "CreateTime", "cleanup.policy": "delete,compact"}
+    assert Limits.of(configs).needs_keys
+    configs["cleanup.policy"] = "delete"
+    assert Limits.of({**configs, "message.timestamp.before.max.ms": str(2**63 - 1)}).before is None
+    configs |= {"message.timestamp.before.max.ms": "10000", "message.timestamp.after.max.ms": "5000"}
+    for kind, found in (("CreateTime", [2, 4]), ("LogAppendTime", [])):
+        facts = topic_limits.facts({"t": 1}, {"t": Limits.of({**configs, "message.timestamp.type": kind})}, False)
+        assert [one.row for one in check(Columns.of(sent, "t"), "t", facts, 10**6, apart=True)] == found
+        assert check(Columns.of(sent, "t"), "t", facts, 10**6) == [], (
+            "a row fails its task only when a broker refuses it"
+        )
+
+
+def test_rows_of_other_partitions_are_sorted_out_together(
+    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bad row in each of eight partitions takes as many waits as one in one."""
+    cluster.create_topic("eight", 8)
+    cluster.fail_next("DescribeConfigs", 29, 10_000)
+    cluster.set_topic_config("eight", "max.message.bytes", "20000")
+    waits: list[int] = []
+    real = Attempt._settle
+    monkeypatch.setattr(Attempt, "_settle", lambda self: waits.append(1) or real(self))
+    taken = []
+    for bad in (range(1), range(8)):
+        values = [b"%d-" % n + b"x" * (30_000 if n in bad else 20) for n in range(64)]
+        sent = batch(values, partition=pa.array([n % 8 for n in range(64)], pa.int32()))
+        assert write_task([sent], options("eight", **TO_TOPIC), TASK).bad_rows == {"MSG_SIZE_TOO_LARGE": len(bad)}
+        taken.append(len(waits))
+        waits.clear()
+    assert taken[0] == taken[1]
+    assert numbers(cluster, "eight", 8) == sorted([*range(1, 64), *range(8, 64)])
 
 
 def test_what_is_no_utf8_is_a_bad_row(cluster: FakeCluster, options: MakeOptions) -> None:
@@ -280,6 +406,21 @@ def parsed(**given: Any) -> BadRows:
     return Options.parse({"kafka.bootstrap.servers": "localhost:1", "topic": "orders", **more}).bad_rows
 
 
+def test_a_task_may_always_have_some_bad_rows() -> None:
+    """Beside a share: two of the 75 rows of a small task are no reason to stop. A share of nothing means it."""
+    assert (parsed().floor, parsed(bad_rows="skip", bad_rows_max="5%").floor) == (100, 100)
+    assert parsed(bad_rows="skip", bad_rows_max="5%, 20") == BadRows("skip", None, Decimal("0.05"), 20)
+    assert parsed(bad_rows="skip", bad_rows_max="0%").floor == parsed(bad_rows="skip", bad_rows_max="7").floor == 0
+    aside = Aside(BadRows("skip"), TASK)
+    for row in range(100):
+        aside.rows.add(BadRow(5, row, None, None, None, None, "x"))
+    assert not aside.is_too_much(100, at_the_end=True)
+    aside.rows.add(BadRow(5, 100, None, None, None, None, "x"))
+    assert aside.is_too_much(101, at_the_end=True)
+    assert aside.reason(101) is not None
+    assert "allows 1%, and 100 of a task always" in str(aside.reason(101))
+
+
 @pytest.mark.parametrize(("text", "most"), [("1%", "0.01"), ("0.5 %", "0.005"), ("0", 0), ("20", 20), ("100%", "1")])
 def test_the_options(text: str, most: str | int) -> None:
     """A number or a share."""
@@ -301,7 +442,7 @@ def test_the_options(text: str, most: str | int) -> None:
         ({"bad_rows": "topic", "bad_rows_topic": "orders"}, "the good rows go there"),
         *[
             ({"bad_rows": "skip", "bad_rows_max": text}, "a share of them")
-            for text in ("-1", "101%", "many", "", "nan", "1.5", "nan%")
+            for text in ("-1", "101%", "many", "", "nan", "1.5", "nan%", "1%,", "1%,x", "1%,-1", "5,5")
         ],
     ],
     ids=str,

@@ -354,18 +354,19 @@ def test_brokers_that_cannot_be_reached_end_a_task(monkeypatch: pytest.MonkeyPat
 def test_a_topic_that_is_not_there_ends_a_task(
     cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its name and this host's, whether the option or the column names it."""
+    """With its name and this host's; one that the column names, with the row."""
     monkeypatch.setattr(topic_limits, "APPEARS_WITHIN", 0.3)
-    for batches, made in (
-        ([rows(0, 3)], options("missing")),
-        ([batch([b"0", b"1", b"2"], topic=["rows", "missing", "rows"])], options(None)),
-    ):
-        with pytest.raises(KafkaWriteError, match="topic 'missing' cannot be used") as raised:
-            write_task(batches, made, TASK)
-        failure = raised.value.failure
-        assert failure.codes == {"UNKNOWN_TOPIC_OR_PART": 3}
-        assert failure.host in str(failure.reason)
-        assert (failure.delivered, failure.not_written) == (0, 3)
+    with pytest.raises(KafkaWriteError, match="topic 'missing' cannot be used") as raised:
+        write_task([rows(0, 3)], options("missing"), TASK)
+    failure = raised.value.failure
+    assert failure.codes == {"UNKNOWN_TOPIC_OR_PART": 3}
+    assert failure.host in str(failure.reason)
+    assert (failure.delivered, failure.not_written) == (0, 3)
+    with pytest.raises(KafkaWriteError, match="row 1 of Spark partition 0 for topic missing: unknown_topic") as raised:
+        write_task([batch([b"0", b"1", b"2"], topic=["rows", "missing", "rows"])], options(None), TASK)
+    failure = raised.value.failure
+    assert failure.codes == {"unknown_topic": 1}
+    assert (failure.delivered, failure.not_written) == (0, 3)
 
 
 def test_many_topics_that_are_not_there_end_a_task_in_time(
@@ -384,8 +385,11 @@ def test_many_topics_that_are_not_there_end_a_task_in_time(
     monkeypatch.setattr(topic_limits, "_listed", slow)
     monkeypatch.setattr(topic_limits.clock, "monotonic", lambda: now[0])
     missing = batch([b"0"] * 100, topic=[f"missing-{n}" for n in range(100)])
-    with pytest.raises(KafkaWriteError, match="topic 'missing-0' cannot be used"):
+    with pytest.raises(
+        KafkaWriteError, match="row 0 of Spark partition 0 for topic missing-0: unknown_topic"
+    ) as raised:
         write_task([missing], options(None), TASK)
+    assert raised.value.failure.codes == {"unknown_topic": 100}
     assert len(asked) <= topic_limits.APPEARS_WITHIN + 2
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.policy.types import NEVER
+from safeproducer.producer import engine_of
 from safeproducer.runtime import clock
 from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import pace, topic_limits
@@ -33,6 +33,8 @@ from safeproducer.spark.worker_producers import Counts, WorkerProducer
 EXPIRY_CHECK = 2.0
 """Seconds a task waits beyond its deadline: librdkafka looks for expired records once a second, and they say why."""
 _EXPIRED = KafkaError(KafkaError._MSG_TIMED_OUT).name()
+_TOLD = 0.2
+"""Part of a row's time-out after which it is noted what rows wait for: once it has expired nothing tells."""
 _TURN = 1.0
 _ROOM_TURN = 0.05
 _FEW_TOPICS = 10
@@ -50,7 +52,7 @@ class Attempt:
         self._worker = worker
         self._topic = options.topic
         self._deadline = options.deadline
-        self._max_block = int(options.config[MAX_BLOCK_MS]) / 1000 if MAX_BLOCK_MS in options.config else inf
+        self._config = options.config
         self._task = task.partition, task.attempt
         self._failed = FailedRows(task.partition, apart=options.bad_rows.mode != FAIL)
         self._aside = Aside(options.bad_rows, task)
@@ -59,10 +61,15 @@ class Attempt:
         self._rows = 0
         self._by_topic: dict[str, tuple[int, int]] = {}
         self._without_room = 0.0
-        self._explained = -NEVER, ""
+        self._explained = clock.monotonic(), ""
         """When, and what the rows waited for then."""
         self._pace = Pace(options.deadline, clock.monotonic())
         self._patience: Patience | None = None  # none while no row is on its way
+
+    @property
+    def _max_block(self) -> float:
+        """Seconds that a row may wait for room."""
+        return int(self._config[MAX_BLOCK_MS]) / 1000 if MAX_BLOCK_MS in self._config else inf
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Failure | None:
         """Write all rows and wait for their reports. Returns what went wrong; then the producer is closed."""
@@ -259,7 +266,8 @@ class Attempt:
         verdict = patience.look(resolved, self._worker.all_down, now)
         if patience.since > since:
             self._worker.login_refused = None  # it was of a former login
-        if now >= self._explained[0] + 1.0:
+        told_every = int(self._config["delivery.timeout.ms"]) / 1000 * _TOLD  # with many partitions it takes long
+        if now >= self._explained[0] + told_every:
             self._explained = now, self._worker.kafka.explain()
         first, last, told = self._worker.login_refused or (inf, 0.0, "")
         if last - max(first, patience.since) >= topic_limits.LOGIN_LASTS:  # one refusal may be of a former login
@@ -308,8 +316,7 @@ class Attempt:
         )
 
     def _resolved(self) -> int:
-        account = self._worker.kafka.snapshot()
-        return account.delivered + account.failed
+        return sum(engine_of(self._worker.kafka).counters.lately()[1:])
 
     # --- telling -----------------------------------------------------------------------------------------------------
 

@@ -14,9 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from safeproducer import FatalError, SafeProducer, SafeProducerError, Snapshot
+from safeproducer import FatalError, SafeProducer, SafeProducerError
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
 from safeproducer.kafka.properties import canonical, whole
+from safeproducer.producer import engine_of
 from safeproducer.runtime import clock
 from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import topic_limits
@@ -27,7 +28,7 @@ from safeproducer.spark.security import VALUE, is_place
 
 @dataclass(frozen=True)
 class Counts:
-    """Records, as in Snapshot; `by_topic`: delivered ones. `ids_used`: producer IDs, `known_ids`: those that are
+    """Records, as snapshot() counts; `by_topic`: delivered ones. `ids_used`: producer IDs, `known_ids`: those that are
     known."""
 
     delivered: int = 0
@@ -38,19 +39,17 @@ class Counts:
     by_topic: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, account: Snapshot) -> Counts:
-        """Those of one producer."""
+    def of(cls, producer: SafeProducer) -> Counts:
+        """Those of one producer, as snapshot() has them, which says of each partition what its records wait for."""
+        engine = engine_of(producer)
+        unresolved, interrupted = engine.counters.outstanding(engine.queued)
         by_topic: Counter[str] = Counter()
-        for row in account.partitions:
-            by_topic[row.topic] += row.delivered
-        return cls(
-            account.delivered,
-            account.interrupted,
-            account.unresolved,
-            account.producer_ids,
-            frozenset(account.known_producer_ids),
-            by_topic,
-        )
+        for name, topic in engine.counters.topics.copy().items():
+            rows = list(topic.partitions.values())
+            by_topic[name] = sum([row.named.delivered + row.placed.delivered for row in rows])
+        logs = {lane.log.producer_id for lane in engine.dispatcher.lanes if lane.log is not None}
+        known = frozenset(one for one in engine.failures.identities | logs if one is not None)
+        return cls(sum(by_topic.values()), interrupted, unresolved, engine.gate.taken, known, by_topic)
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
@@ -146,7 +145,7 @@ class WorkerProducer:
 
     def counts(self) -> Counts:
         """Since it was made, over all the producers that it had."""
-        return self._earlier + Counts.of(self.kafka.snapshot())
+        return self._earlier + Counts.of(self.kafka)
 
     def renew_outgrown(self, settle: Callable[[], object]) -> None:
         """Go on with another producer when a topic has got partitions, after `settle()`, which waits for all reports.

@@ -6,6 +6,7 @@ import itertools
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -115,6 +116,28 @@ def test_totals_do_not_grow_with_the_partitions_of_a_topic(cluster: FakeCluster,
     assert sum(bool(cluster.log("many", partition)) for partition in range(300)) > 50
     sizes = [replace(totals, producer_ids=()).to_arrow().nbytes for totals in (few, many)]
     assert sizes[0] == sizes[1]
+
+
+def test_the_counts_of_a_task_are_those_of_the_snapshot_and_cost_no_row_for_each_partition(
+    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A healthy task explains nothing: of ten thousand partitions both took most of its time."""
+    asked: list[str] = []
+    for name in ("snapshot", "explain"):
+        real = getattr(SafeProducer, name)
+        monkeypatch.setattr(SafeProducer, name, lambda *a, name=name, real=real: asked.append(name) or real(*a))
+    cluster.create_topic("others", 5)
+    sent = batch([b"%d-" % n for n in range(500)], topic=["rows", "others"] * 250)
+    totals = write_task([sent, batch([b"x"], topic=["rows"])], options(None), TASK)
+    assert asked == []
+    (worker,) = producers._idle.values()
+    counts, account = worker.counts(), worker.kafka.snapshot()
+    assert (counts.delivered, counts.unresolved, counts.interrupted) == (501, 0, 0)
+    assert (counts.ids_used, counts.known_ids) == (account.producer_ids, frozenset(account.known_producer_ids))
+    by_topic = Counter({"rows": 251, "others": 250})
+    assert counts.by_topic == by_topic
+    assert {name: sums.delivered for name, sums in totals.topics.items()} == by_topic
+    assert account.delivered == 501
 
 
 def test_totals_travel_as_a_row(options: MakeOptions) -> None:

@@ -150,6 +150,7 @@ class HealthReason:
 
     - `code`: one of HoldReason; "replication"; "client_error": brokers are not reached, or cut connections; "waiting":
       no more is known; "expired": records of a partition failed at their deadline, and none was delivered since;
+      "refused": brokers refused them for good; "refusing": for now; "slow": a broker is; "callback": one blocks;
       "not_polled": reports wait for poll(); "no_broker": none has answered yet; "fatal", "closed", "forked".
     - `sentence` says it, `cure` what to do, None where there is nothing to do.
     - `since`: seconds for which it has been so, or records have waited, known to half a second; None where it is not.
@@ -165,8 +166,8 @@ class HealthReason:
 class Health:
     """Whether a producer works, for probes.
 
-    - `ok`: no fatal error, no record has waited too long for what waiting does not mend, and none of a partition has
-      failed at its deadline since one of it was delivered.
+    - `ok`: no fatal error, no record has waited too long for what waiting does not mend, none of a partition has failed
+      at its deadline since one of it was delivered, and no ten were refused while none was delivered at all.
     - `ready`: it takes records, and brokers have answered, or nothing was asked of them yet.
     - `reasons`: why it is not, and what records have waited for too long, though it ends by itself.
     """

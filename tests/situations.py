@@ -550,8 +550,10 @@ CASES = {
     "rights missing": Case(
         _right_missing,
         "2 record.s. delivered, 1 failed, lately with TOPIC_AUTHORIZATION_FAILED",
+        health="refused",
         ok=True,
-        error="authorization failed",
+        cure="Have an administrator grant WRITE and DESCRIBE",
+        error="authorization failed: this user may not write to the topic: have an administrator",
         lasts=0.2,
     ),
     "misspelt topic": Case(
@@ -578,7 +580,13 @@ CASES = {
         logs=r"NOT_ENOUGH_REPLICAS",
     ),
     "too large": Case(
-        _too_large, "1 failed, lately with MSG_SIZE_TOO_LARGE", ok=True, error="[Mm]essage size too large", lasts=0.2
+        _too_large,
+        "1 failed, lately with MSG_SIZE_TOO_LARGE",
+        health="refused",
+        ok=True,
+        cure="Make it smaller, or raise message.max.bytes",
+        error="[Mm]essage size too large",
+        lasts=0.2,
     ),
     "buffer full": Case(
         _full,

@@ -197,7 +197,7 @@ def test_a_partition_that_lost_records_is_forgotten_where_others_get_through(mon
     losses.told_by(lambda topic: "", lambda topic, partition: "its leader is broker 1", lambda tp: tuple(delivered))  # type: ignore[arg-type,return-value]
     monkeypatch.setattr(clock, "monotonic", lambda: now)
     assert losses.cause("t", 0, late=True) == "its leader is broker 1"
-    assert losses.known(1000.0)["t", 0][0] == 910.0
+    assert losses.known(1000.0)["t", 0].since == 910.0
     delivered[1] += 1
     assert losses.known(109.0)
     assert not losses.known(110.0)

@@ -15,13 +15,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from safeproducer.policy.types import TopicPartition
+from safeproducer.policy.client_reports import SAME
+from safeproducer.policy.types import NEVER, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class PartitionStatistics(NamedTuple):
 
 
 Texts = Mapping[str, PartitionStatistics | None]
+_UNSENT = PartitionStatistics(-1, None, 0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class Statistics:
     `producer_id` and `producer_epoch` are None when it has none. `messages` and `message_bytes` are what the client
     holds, reports not yet served included. `brokers` are by node id, 0 and above. In
     `partitions` partition -1 is where records wait whose partition is not chosen yet. `metadata_ages`: topic -> seconds
-    since this client got its metadata; 0 also while it has none. `begun`: address -> (state, seconds in it) of
+    since this client got its metadata; 0 also while it has none. `begun`: address and ID -> (state, seconds in it) of
     connections that are not ready. `texts`: what the text has of a partition -> what that says, None for nothing.
     """
 
@@ -228,7 +230,7 @@ def _brokers(document: Any) -> dict[int, BrokerStatistics]:
 def _begun(document: Any) -> dict[str, tuple[str, float]]:
     entries = _entries(document, "brokers").values()
     return {
-        str(entry.get("name")).rpartition("/")[0]: (entry["state"], _count(entry, "stateage") / 1e6)
+        str(entry.get("name")): (entry["state"], _count(entry, "stateage") / 1e6)
         for entry in entries
         if type(entry) is dict and entry.get("state") in _BEGUN
     }
@@ -283,6 +285,30 @@ def _partition(entry: Any) -> PartitionStatistics | None:
     epoch, size = entry.get("leader_epoch"), _count(entry, "txbytes")
     epoch = epoch if type(epoch) is int and epoch >= 0 else None
     return PartitionStatistics(leader, epoch, in_flight, queued, sent, accepted, acknowledged, size)
+
+
+def changed_topics(before: Statistics | None, after: Statistics) -> set[str]:
+    """The topics of which a client has other metadata than before, or younger."""
+    if before is None:
+        return {topic for topic, _ in after.partitions}
+    came = {topic: before.at - age for topic, age in before.metadata_ages.items()}
+    ages = after.metadata_ages.items()
+    changed = {topic for topic, age in ages if not age or abs(after.at - age - came.get(topic, -NEVER)) > SAME}
+    for tp, row in after.partitions.items():
+        was = before.partitions.get(tp)
+        if was is not row and (was is None or was.leader != row.leader or was.leader_epoch != row.leader_epoch):
+            changed.add(tp[0])
+    return changed
+
+
+def sent_since(
+    before: Statistics, after: Statistics
+) -> Iterator[tuple[TopicPartition, PartitionStatistics, PartitionStatistics]]:
+    """Partitions of which records were put into requests, or acknowledged: what both say of it."""
+    for tp, row in after.partitions.items():
+        was = before.partitions.get(tp, _UNSENT)
+        if row is not was and (row.sent != was.sent or row.acknowledged != was.acknowledged):
+            yield tp, was, row
 
 
 def sent_between(before: Statistics, after: Statistics) -> dict[TopicPartition, float]:

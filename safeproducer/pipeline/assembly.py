@@ -48,6 +48,7 @@ from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.turn import Turns
+from safeproducer.policy.diagnosis import of_errors, told_first
 from safeproducer.policy.permits import Kind
 from safeproducer.policy.renewals import Renewals
 from safeproducer.policy.types import DIRECT_LANE
@@ -116,6 +117,17 @@ def _notifications(settings: Settings, info: ProducerInfo, hooks: Hooks, notices
     return Notifications(info, hooks, notices, settings.scrub, meanwhile)
 
 
+def _why_lost(events: ClientEvents, updates: ClientUpdates, topic: str, partition: int) -> str:
+    """Why none of a partition is acknowledged, as a clause; "" while nothing is known."""
+    cluster, now = updates.holds.cluster, clock.real()
+    node, errors = cluster.partitions.leader(topic, partition), events.errors.copy().values()
+    of_brokers = of_errors(errors, cluster.cuts(now), cluster.connected(), updates.delivered, now)
+    causes = [one for one in of_brokers if not one.over and one.node in (None, node)]
+    led = [] if node is None else [f"its leader is broker {node}"]
+    first = told_first([*causes, *cluster.sick((topic, partition), now)])[:1]
+    return cluster.addressed("; ".join([*led, *(one.sentence for one in first)]))
+
+
 def _waking(sender: Sender, call: Callable[..., _T]) -> Callable[..., _T]:
     """The same, after which the sender looks."""
 
@@ -144,7 +156,8 @@ def _questions(
         return lanes_to_ask().get(DIRECT_LANE) if holds.slow_start else None
 
     first_question = FirstQuestion(waits_for_id, delivery.waits_for_id and taken is None)
-    updates.failures.losses.told_by(partitions.missing_clause, holds.cluster.leader_clause, updates.delivered_of)
+    why = partial(_why_lost, events, updates)
+    updates.failures.losses.told_by(partitions.missing_clause, why, updates.delivered_of)
 
     def admin() -> Admin:  # the admin client takes longer to import than everything else here
         from safeproducer.kafka.admin import Admin  # noqa: PLC0415

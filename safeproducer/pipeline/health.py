@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 
-from safeproducer.pipeline.causes import Cause, tp_name
 from safeproducer.pipeline.closing import reached_nobody
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.inspection import Inspection
-from safeproducer.policy.client_reports import Trouble
+from safeproducer.policy.diagnosis import Cause, told_first, tp_name
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
 from safeproducer.snapshot import Health, HealthReason, Snapshot
 
 _HOLDS = HoldReason.LEADER_SILENT, HoldReason.UNKNOWN_TOPIC
-_LASTS = frozenset({*_HOLDS, "replication", "client_error", "expired", "not_polled"})
+_LOST = "expired", "refused"
+_LASTS = frozenset({*_HOLDS, "replication", "client_error", "refusing", "expired", "not_polled", "callback"})
 """Codes of what waiting does not mend."""
 _MOST_REASONS = 5
 _NO_BROKER = "Check bootstrap.servers, and that its brokers run."
@@ -40,22 +40,23 @@ def check(engine: Engine, inspection: Inspection, unresolved_for: float, timeout
         age, tp = located.ages.get((row.topic, row.partition)), (row.topic, row.partition)
         if age is not None and age < unresolved_for and tp not in located.lost:
             continue
-        found = list(causes)
-        if not found:
+        if not causes:
             late = timeout and age is not None and age >= timeout  # purged, and its report is on its way
             sentence = f"{count} record(s) for {tp_name(row)} have no acknowledgement yet"
-            found = [Cause("expired" if late else "waiting", sentence, HoldReason.EXPIRY.cure if late else None, age)]
-        if age is not None:
-            found = [one if one.code == "expired" else Cause(*one[:3], age) for one in found]
-        told += found
-    if reports := sum(located.reports.values()):
+            told.append(
+                Cause("expired" if late else "waiting", sentence, HoldReason.EXPIRY.cure if late else None, age)
+            )
+        told += causes if age is None else [one if one.code in _LOST else one._replace(since=age) for one in causes]
+    if located.blocked is not None:
+        told.append(located.blocked)
+    elif reports := sum(located.reports.values()):
         sentence, age = f"{reports} report(s) wait for poll()", engine.serving.not_polled_for(clock.monotonic())
         told.append(Cause("not_polled", sentence, "Call poll() or flush().", age))
-    told = [one for one in told if (one.seconds or 0.0) >= unresolved_for]
+    told = told_first(one for one in told if one.code == "refused" or (one.since or 0.0) >= unresolved_for)
     if not account.accepted or account.delivered or not reached_nobody(engine):
         return judge(account, told, addressed)
-    last = next((one for one in troubles if one.node is None), Trouble("", None, over=False, cure=_NO_BROKER))
-    sentence = f"No broker has answered yet{last.clause and '; '}{last.clause}"
+    last = next((one for one in troubles if one.node is None), Cause("", "", _NO_BROKER))
+    sentence = f"No broker has answered yet{last.sentence and '; '}{last.sentence}"
     return judge(account, told, addressed, Cause("no_broker", sentence, last.cure))
 
 
@@ -63,14 +64,14 @@ def judge(
     account: Snapshot, told: list[Cause], addressed: Callable[[str], str], unreached: Cause | None = None
 ) -> Health:
     """By what records wait for, and whether brokers answered or were not asked."""
-    ok = account.state in ("open", "closed") and not any(one.code in _LASTS for one in told)
+    ok = account.state in ("open", "closed") and not any(one.code in _LASTS or one.harms for one in told)
     if unreached is not None:
         told.append(unreached)
     if (cure := _ENDED.get(account.state)) is not None:
         told.insert(0, Cause(account.state, f"The producer is {account.state}", cure))
     once = {(str(one.code), one.sentence): one for one in reversed(told)}
     shown = [
-        HealthReason(str(one.code), addressed(one.sentence), one.seconds, one.cure)
+        HealthReason(str(one.code), addressed(one.sentence), one.since, one.cure)
         for one in islice(reversed(once.values()), _MOST_REASONS)
     ]
     return Health(ok, unreached is None and account.state == "open", tuple(shown))

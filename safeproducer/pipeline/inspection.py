@@ -10,14 +10,14 @@ from operator import attrgetter, itemgetter
 from types import MappingProxyType
 
 from safeproducer.kafka.advice import advice
-from safeproducer.pipeline.causes import Leaders, Located, Windows, concerning, stops
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.counters import UNASSIGNED, TopicCounters
-from safeproducer.policy.client_reports import Trouble, begun, throttling
+from safeproducer.policy import diagnosis
 from safeproducer.policy.decision import Hold
+from safeproducer.policy.diagnosis import Cause, Leaders, Located, Windows, concerning, stops
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import LATE
-from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.policy.types import TopicPartition
 from safeproducer.records import ProducerInfo
 from safeproducer.runtime import clock
 from safeproducer.snapshot import PartitionSnapshot, ReplicationSnapshot, Snapshot, WindowSnapshot
@@ -39,7 +39,7 @@ def explanation(
     account: Snapshot,
     topic: str | None,
     partition: int | None,
-    troubles: Sequence[Trouble],
+    troubles: Sequence[Cause],
     leaders: Leaders,
     located: Located = _NOWHERE,
 ) -> str:
@@ -54,6 +54,7 @@ def explanation(
         return f"There is no partition {partition} of {topic}: it has {count}, 0 to {count - 1}."
     rows = [row for row in account.partitions if topic in (None, row.topic) and partition in (None, row.partition)]
     held, (reports, sent) = sum(row.held for row in rows), located.of(topic, partition)
+    polls = 0 if located.blocked is not None else reports
     waiting = max(sum(row.unresolved for row in rows), held)
     if topic is not None and partition is not None:
         waiting = max(waiting, held + reports + sent)
@@ -63,12 +64,12 @@ def explanation(
     further = _further(account, topic, located) if partition is not None else ""
     windows = {(window.topic, window.partition): _window(window) for window in account.windows}
     told, cures = _reasons(located, rows, troubles, leaders, windows)
-    cure = "".join(f" {cure}" for cure in cures[:_MOST_REASONS]) + _POLL * bool(reports)
+    cure = "".join(f" {cure}" for cure in cures[:_MOST_REASONS]) + _POLL * bool(polls)
     if not waiting:
         why = "".join(f" {clause[0].upper()}{clause[1:]}." for clause in told) + cure
         return f"{fatal}Nothing waits{subject}: {_told(rows, located.failed)}.{why}{further}{_of_replicas(rows)}"
-    told += _counted(waiting if not told else 0, reports, located.linger)
-    over = _over([one.clause for one in concerning(troubles, rows, leaders) if one.over][:_MOST_REASONS])
+    told += _counted(0 if told else waiting - reports, polls, located.linger)
+    over = _over([one.sentence for one in concerning(troubles, rows, leaders) if one.over][:_MOST_REASONS])
     also = _of_replicas(row for row in rows if not (stops(row) and (row.unresolved or row.held)))
     return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(told)}.{cure}{over}{further}{also}"
 
@@ -76,20 +77,21 @@ def explanation(
 def _reasons(
     located: Located,
     rows: list[PartitionSnapshot],
-    troubles: Sequence[Trouble],
+    troubles: Sequence[Cause],
     leaders: Leaders,
     windows: Windows,
 ) -> tuple[list[str], list[str]]:
-    """What rows wait for, those that are held first, and the cures: each once, for all rows that it concerns."""
-    held, others, cures = dict[str, set[str]](), dict[str, set[str]](), dict[str, None]()
-    for row, _, causes in located.causes(rows, troubles, leaders, windows):
+    """What rows wait for, what explains the rest first, and the cures: each once, for all rows that it concerns."""
+    told, cures = dict[str, tuple[int, set[str]]](), dict[str, int]()
+    for cause in () if located.blocked is None else (located.blocked,):
+        told[cause.sentence], cures[cause.cure or ""] = (cause.rank, set()), cause.rank
+    for _, _, causes in located.causes(rows, troubles, leaders, windows):
         for cause in causes:
-            where = held if row.held and cause.clause else others
-            where.setdefault(cause.clause or cause.sentence, set()).add(cause.name)
+            told.setdefault(cause.clause or cause.sentence, (cause.rank, set()))[1].add(cause.name)
             if cause.cure:
-                cures[cause.cure] = None
-    told = [*list(held.items())[:_MOST_REASONS], *list(others.items())[:_MOST_REASONS]]
-    return [_with(*each) for each in told], list(cures)
+                cures.setdefault(cause.cure, cause.rank)
+    shown = sorted(told.items(), key=lambda each: each[1][0])[: 2 * _MOST_REASONS]
+    return [_with(clause, names) for clause, (_, names) in shown], sorted(cures, key=cures.__getitem__)
 
 
 def _with(clause: str, names: set[str]) -> str:
@@ -117,9 +119,7 @@ def _further(account: Snapshot, topic: str | None, located: Located) -> str:
 def _counted(waiting: int, reports: int, linger: float) -> list[str]:
     """How many records nobody has acknowledged, and how many reports nobody has run."""
     gathers = f", and linger.ms lets a batch gather for {linger:g} s" if linger >= _LONG_LINGER else ""
-    unacknowledged = (
-        [f"{waiting - reports} record(s) have no acknowledgement yet{gathers}"] if waiting > reports else []
-    )
+    unacknowledged = [f"{waiting} record(s) have no acknowledgement yet{gathers}"] if waiting > 0 else []
     return unacknowledged + ([f"{reports} report(s) wait for poll()"] if reports else [])
 
 
@@ -165,8 +165,8 @@ class Inspection:
         """The account of the producer at this moment."""
         return self._account(self._silent(), clock.monotonic())
 
-    def look(self, least: float = 0.0) -> tuple[Snapshot, Located, list[Trouble]]:
-        """The same, with all that says what records wait for.
+    def look(self, least: float = 0.0, asked: str | None = None) -> tuple[Snapshot, Located, list[Cause]]:
+        """The same, with all that says what records wait for; `asked`: a topic that may have had none.
 
         Partitions are left out whose records all name them and have waited for less than `least` seconds.
         """
@@ -180,20 +180,18 @@ class Inspection:
         sent: Counter[TopicPartition] = Counter()
         for told in cluster.statistics.values():
             sent.update({tp: left for tp, it in told.partitions.items() if (left := it.in_flight + it.queued)})
-        topics = {row.topic for row in account.partitions}
+        topics = {row.topic for row in account.partitions} | {topic for topic in (asked,) if topic is not None}
         counts = {topic: partitions.count(topic) for topic in topics}
         missing = {topic: clause for topic in topics if (clause := partitions.missing_clause(topic))}
         reports = counters.report_queue.reports.by_partition(counters.topics.copy())
-        held = {(row.topic, row.partition) for row in account.partitions if row.reason is HoldReason.LEADER_SILENT}
-        refused = {
-            tp: clause
-            for tp in held | silent.keys()
-            if (clause := cluster.rejection_clause(partitions.leader(*tp), oldest.get(tp, NEVER), now))
-        }
+        sick = {tp: (diagnosis.silent(tp, node),) for tp, node in silent.items()}
+        for tp in {*cluster.attempts.copy(), *sent}:
+            if more := tuple(cluster.sick(tp, now)):
+                sick[tp] = *more, *sick.get(tp, ())
         for (topic, _), age in sorted(ages.items(), key=itemgetter(1)):  # of those that name none it may not be known
             ages[topic, UNASSIGNED] = age
-        last = engine.failures.last.copy()
-        located = Located(reports, sent, counts, missing, refused, self._linger, last, silent, lost, ages)
+        last, (blocked, most) = engine.failures.last.copy(), self._blocked(now, reports.total())
+        located = Located(reports, sent, counts, missing, sick, self._linger, last, lost, ages, blocked, most)
         return account, located, list(self._troubles())
 
     def _account(
@@ -253,6 +251,18 @@ class Inspection:
                 found[tp] = node
         return found
 
+    def _blocked(self, now: float, reports: int) -> tuple[Cause | None, Callable[[TopicPartition], int]]:
+        """As Located.blocked and Located.open."""
+        engine, direct, total = self._engine, self._engine.holds.direct, self._engine.calls.unresolved
+        if (found := engine.serving.blocked(now)) is None:
+            return None, lambda tp: 0
+        buffers, owns = engine.dispatcher.record_buffer, engine.updates.delivery.owns_timeout
+        lanes = Counter({it.tp: sum([len(batch.records) for batch in it.unresolved.copy()]) for it in buffers.all})
+        left = direct.backlogs.open() if direct is not None and owns else Counter[TopicPartition]()
+        more = 0 if direct is None else engine.updates.accepted_since() if owns else total()
+        behind = max(reports, total() - buffers.waiting - lanes.total() - left.total() - more)
+        return diagnosis.blocked(*found, behind), lambda tp: left[tp] + lanes[tp] + more
+
     def _known_ids(self) -> tuple[int, ...]:
         """Statistics tell those of the direct lane and of the first batch lane, its log that of each other lane."""
         logs = {lane.log.producer_id for lane in self._engine.dispatcher.lanes if lane.log is not None}
@@ -272,7 +282,7 @@ class Inspection:
     def explain(self, topic: str | None, partition: int | None) -> str:
         """Say what records wait for."""
         holds, expirations = self._engine.holds, self._engine.questions.expirations
-        account, located, troubles = self.look()
+        account, located, troubles = self.look(asked=topic)
         told = explanation(account, topic, partition, troubles, holds.partitions.leaders, located)
         if account.state in _ENDED:
             return told
@@ -280,26 +290,17 @@ class Inspection:
             told = f"{advice(fatal.name(), fatal.str())} {told}"
         return holds.cluster.addressed(" ".join([told, *expirations.notes()]))
 
-    def _troubles(self) -> Iterator[Trouble]:
+    def _troubles(self) -> Iterator[Cause]:
         """Each throttle time, cuts, and the newest error of each broker, newest first."""
         now, events, cluster = clock.monotonic(), self._engine.events, self._engine.holds.cluster
         held = cluster.throttle.deadlines(now)
         ended = {broker: until for broker, until in events.throttled_until.copy().items() if broker not in held}
         for broker, until in (held | ended).items():
-            yield throttling(broker, until, now)
+            yield diagnosis.throttling(broker, until, now)
         connected, delivered = cluster.connected(), self._engine.updates.delivered
         for one in () if connected else cluster.statistics.copy().values():
-            yield from begun(one.begun, now - one.at)
-        cuts = cluster.cut_clauses(now)
-        for node, clause in cuts.items():
-            yield Trouble(clause, node, over=False, cure=HoldReason.LEADER_SILENT.cure or "")
-        for error in sorted(events.errors.copy().values(), key=lambda error: -error.at):
-            recurs = bool(cuts) if error.node is None else error.node in cuts
-            over = not recurs and error.is_over(connected, delivered, now)
-            about = "the last client error" + ("" if error.node is None else f" of broker {error.node}")
-            again = "" if error.times == 1 else f"{error.times} times in {error.at - error.since:.0f} s, the last "
-            told = f"{about}{'' if over else ' was'}: {error.sentence} ({again}{now - error.at:.0f} s ago)"
-            yield Trouble(told, error.node, over, now - error.since, cure=error.cure)
+            yield from diagnosis.begun(one.begun, now - one.at)
+        yield from diagnosis.of_errors(events.errors.copy().values(), cluster.cuts(now), connected, delivered, now)
 
 
 Inside = Callable[[TopicPartition], tuple[str, HoldReason] | tuple[None, None]]

@@ -28,6 +28,8 @@ one that serves every few milliseconds is late by 10 to 30, and the sender would
 _LONG = 0.25
 """Seconds: a native call that takes longer is past its time-out, and ends once the callbacks that it has are run."""
 _PACE = 0.1
+_STUCK = 1.0
+"""Seconds from which a callback is told to keep others waiting."""
 _QUICK = 1_000
 """Reports per second: those of an application that runs as many are not taken away from it."""
 
@@ -64,8 +66,8 @@ class Serving:
     _failed_then: int = 0
     _release_at: float = 0.0
     _accepted_then: int = 0
-    _pace: tuple[float, int, bool] = (0.0, 0, False)
-    """When it was looked at, how many reports were counted by then, and whether that were few."""
+    _pace: tuple[float, int, bool, float] = (0.0, 0, False, 0.0)
+    """When it was looked at, how many reports were counted by then, whether that were few, and since when no more."""
 
     def is_polling(self, now: float) -> bool:
         """Whether the application serves, so that its callbacks come when it expects them."""
@@ -85,12 +87,21 @@ class Serving:
 
     def _is_slow(self, now: float) -> bool:
         """Whether so few reports are run that those of other partitions would wait long."""
-        at, before, slow = self._pace
+        at, before, slow, since = self._pace
         if now - at >= _PACE:
-            counted = sum(self._calls.counters.lately()[1:])
-            slow = now - at < 10 * _PACE and counted - before < _QUICK * _PACE
-            self._pace = now, counted, slow
+            counted, goes_on = sum(self._calls.counters.lately()[1:]), now - at < 10 * _PACE
+            slow = goes_on and counted - before < _QUICK * _PACE
+            since = since if goes_on and counted == before else now
+            self._pace = now, counted, slow, since
         return slow
+
+    def blocked(self, now: float) -> tuple[str, float] | None:
+        """The callback that each thread which serves waits for, and for how many seconds; None for none. Any thread."""
+        threads, since = self._route.threads - self._route.barred, max(self._seen_at, self._served_at)
+        since = max(since, self._pace[3])
+        if now - since < _STUCK or not threads or not (found := interrupts.callbacks(threads)):
+            return None
+        return ", ".join(found), now - since
 
     def not_polled_for(self, now: float) -> float:
         """Seconds for which reports have waited for a poll(). Any thread."""

@@ -6,6 +6,7 @@ after the last acknowledged one was given to it when the count of given records 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -149,6 +150,10 @@ class Backlogs:
         """Partition -> when its oldest unacknowledged record was accepted."""
         return {tp: row.history[0][2] for tp, row in self._by_tp.copy().items() if row.history}
 
+    def open(self) -> Counter[TopicPartition]:
+        """Partition -> how many of its records have no acknowledgement, at most; by the last look."""
+        return Counter({tp: row.given - row.acknowledged for tp, row in self._by_tp.copy().items() if row.history})
+
     def purge_at(self, limit: float, stamped: Callable[[str, float], float]) -> float:
         """When some record without an acknowledgement must not be sent again; see policy/expiry.py.
 
@@ -182,7 +187,7 @@ class Backlogs:
 
     def unacknowledged(self) -> int:
         """How many records the partitions with a backlog have at most."""
-        return sum([row.given - row.acknowledged for row in tuple(self._by_tp.values()) if row.history])
+        return self.open().total()
 
     def has_nothing_of(self, tp: TopicPartition, since: float) -> bool:
         """Whether it was seen without a backlog at a look after `since`."""

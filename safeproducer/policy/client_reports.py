@@ -1,4 +1,4 @@
-"""Clients report on topics and brokers: this module says which report counts, and whether a trouble is over.
+"""Clients report on topics and partitions: this module says which report counts.
 
 Brokers learn of a change one after the other, and a native producer asks for metadata every few minutes
 (`topic.metadata.refresh.interval.ms`). Partitions are only added and leader epochs only grow, until a topic is made
@@ -7,124 +7,10 @@ anew: it may have fewer partitions then, and its epochs begin at 0 (KIP-320).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER
-
-_BROKER = re.compile(r"^(?:[a-z0-9_]+://)?\S+/(?P<id>bootstrap|\d+): ", re.IGNORECASE)
-
-
-RECURS_WITHIN = 10.0
-"""Seconds: reconnect.backoff.max.ms of librdkafka."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """One thing that went wrong. `clause` says it, with its time; `cure` what to do, "" for nothing.
-
-    `node`: the broker that it is about, None for all of them. `over`: nothing waits because of it any more. `seconds`:
-    for how long it has been so, None where that is not known. `code`: as of HealthReason.
-    """
-
-    clause: str
-    node: int | None
-    over: bool
-    seconds: float | None = None
-    code: str = "client_error"
-    cure: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ClientError:
-    """A client error that was told at `at`, in seconds, when so many records had been `delivered`.
-
-    It came `times` times since `since`, the last two `gap` seconds apart. `vague`: it says no more than that brokers
-    cannot be reached.
-
-    `node`: the broker it is about, None when it names none. `of_all`: it is about reaching any broker at all. `lasts`:
-    it is fatal.
-    """
-
-    sentence: str
-    node: int | None
-    of_all: bool
-    lasts: bool
-    at: float
-    delivered: int
-    since: float = 0.0
-    times: int = 1
-    gap: float = 0.0
-    vague: bool = False
-    cure: str = ""
-
-    def after(self, before: ClientError | None) -> ClientError:
-        """This one, as one more of those before it."""
-        if before is None or self.at - before.at > RECURS_WITHIN:
-            return replace(self, since=self.at)
-        said = before if self.vague else self
-        again = replace(self, since=before.since, times=before.times + 1, gap=self.at - before.at)
-        return replace(again, sentence=said.sentence, cure=said.cure)
-
-    def is_over(self, connected: Mapping[int, float], delivered: int, now: float) -> bool:
-        """By when each broker was last seen connected, and how many records have been delivered.
-
-        A broker that is named is over its trouble only when it is connected itself: others may acknowledge meanwhile.
-        One that comes again and again is over when it is not due again, and records are delivered.
-        """
-        if self.lasts or (self.times > 1 and (now - self.at <= 2 * self.gap or delivered <= self.delivered)):
-            return False
-        if self.node is not None:
-            return connected.get(self.node, self.at) > self.at
-        return delivered > self.delivered or (self.of_all and any(seen > self.at for seen in connected.values()))
-
-
-def broker_in(reason: str, all_down: bool) -> tuple[int | None, bool]:
-    """(the broker that librdkafka's text names, whether it is about all of them)."""
-    found = _BROKER.match(reason)
-    if found is None:
-        return None, all_down
-    name = found["id"]
-    return (int(name), False) if name.isdecimal() else (None, True)
-
-
-_BEGINS_WITHIN = 1.0
-"""Seconds that a connection may take to get ready, long round trips included."""
-
-
-def begun(connections: Mapping[str, tuple[str, float]], more: float) -> list[Trouble]:
-    """Connections that do not get ready: address -> (librdkafka's state of it, seconds in it, `more` ago)."""
-    told = [
-        (address, state, age + more) for address, (state, age) in connections.items() if age + more > _BEGINS_WITHIN
-    ]
-    return [
-        Trouble(
-            f"a connection to {address} has got no further than {state} for {seconds:.0f} s",
-            None,
-            over=False,
-            seconds=seconds,
-            cure="Check that a broker listens there, with TLS or without it as security.protocol says.",
-        )
-        for address, state, seconds in told
-    ]
-
-
-def throttling(node: int, until: float, now: float) -> Trouble:
-    """A broker announced a throttle time that ends, or ended, at `until`. A negative `node` is one that is not known.
-
-    Once it has ended it is no cause: what is held to calm the broker has a reason of its own, and what librdkafka has
-    waits for something else.
-    """
-    who, about = (f"broker {node}", node) if node >= 0 else ("a broker", None)
-    why = HoldReason.THROTTLED
-    if until > now:
-        lasts = f"the quota of {who} throttles this client for another {until - now:.1f} s"
-        return Trouble(lasts, about, over=False, code=why, cure=why.cure or "")
-    return Trouble(f"the quota of {who} throttled this client until {now - until:.1f} s ago", about, over=True)
-
 
 SETTLES = 1.0
 """Seconds within which brokers may still differ: metadata that is younger by more counts, whatever it says."""

@@ -81,19 +81,31 @@ def in_native_callback() -> bool:
 def in_callbacks(threads: Iterable[int]) -> bool:
     """Whether each of these threads, which serve, is in the middle of a callback. They go on meanwhile."""
     frames = sys._current_frames()
-    return all(_runs_callback(frames.get(thread)) for thread in threads)
+    return all(_callback(frames.get(thread)) is not None for thread in threads)
 
 
-def _runs_callback(frame: FrameType | None) -> bool:
+def callbacks(threads: Iterable[int]) -> list[str]:
+    """The name, file and line of the callback that each of these threads is in; none if one is in none."""
+    frames = sys._current_frames()
+    found = [_callback(frames.get(thread)) for thread in threads]
+    places = [(each.f_code, each.f_lineno) for each in found if each is not None and not _is_ours(each)]
+    told = [f"{code.co_qualname} ({code.co_filename}:{line})" for code, line in places]
+    return told if len(told) == len(found) else []
+
+
+def _callback(frame: FrameType | None) -> FrameType | None:
     """The innermost call that serves tells it: a signal handler may serve inside a callback."""
+    outermost = None
     while frame is not None and frame.f_back is not None and frame.f_code not in _native_callers:
         caller = frame.f_back.f_code
+        if not _is_ours(frame):
+            outermost = frame
         if caller in _native_callers:
-            return frame.f_code in _natively_called or not _is_ours(frame)
+            return (outermost or frame) if frame.f_code in _natively_called else outermost
         if caller in _reporters:
-            return True
+            return outermost or frame
         frame = frame.f_back
-    return False
+    return None
 
 
 def handles_signal(frame: FrameType) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from safeproducer.policy.client_reports import ClientError, broker_in, throttling
+from safeproducer.policy.diagnosis import ClientError, broker_in, throttling
 from safeproducer.policy.hold_reason import HoldReason
 
 TOLD_AT = 100.0
@@ -75,11 +75,11 @@ def test_a_throttle_time_that_has_ended_is_no_cause() -> None:
     """Nor while one batch at a time goes there: what is held for that has a reason of its own."""
     lasting = throttling(1, until=102.0, now=100.0)
     assert (lasting.over, lasting.node, lasting.code) == (False, 1, "throttled")
-    assert lasting.clause == "the quota of broker 1 throttles this client for another 2.0 s"
+    assert lasting.sentence == "the quota of broker 1 throttles this client for another 2.0 s"
     assert lasting.cure == HoldReason.THROTTLED.cure
     ended = throttling(1, until=98.0, now=100.0)
     assert ended.over
-    assert ended.clause.endswith("throttled this client until 2.0 s ago")
+    assert ended.sentence.endswith("throttled this client until 2.0 s ago")
     unknown = throttling(-1, until=102.0, now=100.0)
     assert unknown.node is None
-    assert "a broker" in unknown.clause
+    assert "a broker" in unknown.sentence

@@ -12,7 +12,7 @@ from safeproducer.kafka.native import KafkaError, ThrottleEvent
 from safeproducer.kafka.statistics import repaired
 from safeproducer.pipeline.notifications import Notifications
 from safeproducer.pipeline.reports.report_queue import ReportQueue
-from safeproducer.policy.client_reports import ClientError, broker_in
+from safeproducer.policy.diagnosis import ClientError, advertised, broker_in
 from safeproducer.runtime import clock, interrupts
 from safeproducer.runtime.threads import Notices, get_ident
 from safeproducer.settings.config import Settings
@@ -92,7 +92,7 @@ class ClientEvents:
         self.logins_refused = 0
         self.notifications = notifications
         self.callbacks = callbacks
-        self._client_id = settings.client_id
+        self._client_id, self._servers = settings.client_id, settings.bootstrap_servers
         self._updates = updates
         self._ticks_per_statistics = settings.delivery.ticks_per_statistics
         self._most_threads = _FEW_THREADS
@@ -106,6 +106,7 @@ class ClientEvents:
         about = broker_in(error.str(), vague)
         lasts = error.fatal() or error.code() == KafkaError._FATAL
         meaning, cure = map(self.notifications.scrubbed, told_apart(error.name(), self.callbacks.errors.reason(error)))
+        cure = advertised(cure, about[0], self._servers)
         if error.code() in _LOGINS:
             self.logins_refused += 1
             self._updates.login_refused(joined(meaning, cure)[:-1])

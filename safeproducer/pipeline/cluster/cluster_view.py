@@ -6,23 +6,17 @@ The youngest metadata of any native producer counts; see `policy/client_reports.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from itertools import count
 from operator import add
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from safeproducer.kafka.statistics import Statistics
+from safeproducer.kafka.statistics import Statistics, changed_topics, sent_since
 from safeproducer.pipeline.cluster.outdated_metadata import OutdatedMetadata
-from safeproducer.policy.client_reports import (
-    RECURS_WITHIN,
-    SAME,
-    PartitionInfo,
-    PartitionMetadata,
-    TopicMetadata,
-    supersedes,
-)
+from safeproducer.policy.client_reports import PartitionInfo, PartitionMetadata, TopicMetadata, supersedes
+from safeproducer.policy.diagnosis import RECURS_WITHIN, SLOW, Attempts, Cause, cut, slow
 from safeproducer.policy.expiry import Told
 from safeproducer.policy.partitioner import ANY, partitioner
 from safeproducer.policy.replication import CONFIGS, Side
@@ -193,6 +187,7 @@ class BrokerInfo(NamedTuple):
     - `expiration`: what it said last of how long it remembers a producer ID.
     - `cuts`: how often its connections were lost, since when, when last, and how long after the one before.
     - `answered`: between which statistics there were Produce requests and answers that were new, last.
+    - `late`: how long the quickest answer of late took, if that is long, and when it came.
     """
 
     connected_at: float | None = None
@@ -202,10 +197,7 @@ class BrokerInfo(NamedTuple):
     expiration: Told | None = None
     cuts: tuple[int, float, float, float] = 0, -NEVER, -NEVER, 0.0
     answered: tuple[float, float] = -NEVER, -NEVER
-
-    def answers(self, since: float, at: float) -> BrokerInfo:
-        """After statistics that show it."""
-        return self._replace(answered=(since, at))
+    late: tuple[float, float] = 0.0, -NEVER
 
 
 _NEW = BrokerInfo()
@@ -225,6 +217,8 @@ class ClusterView:
         self._brokers: dict[int, BrokerInfo] = {}
         self.configs: dict[str | int, Configs] = {}
         """By topic and by broker."""
+        self.attempts: dict[TopicPartition, Attempts] = {}
+        """What leaders refuse for now, by partition."""
         self.listed: set[str] = set()
         """Topics with a list of throttled replicas."""
 
@@ -237,8 +231,12 @@ class ClusterView:
                 change(self._brokers, node, _NEW, partial(_cut, cuts=cuts, at=statistics.at))
             elif broker.produce_requests > earlier.produce_requests and broker.received > earlier.received:
                 since = statistics.at if before is None else before.at
-                change(self._brokers, node, _NEW, partial(BrokerInfo.answers, since=since, at=statistics.at))
-        topics: dict[str, dict[int, PartitionMetadata]] = {topic: {} for topic in _changed(before, statistics)}
+                change(self._brokers, node, _NEW, partial(BrokerInfo._replace, answered=(since, statistics.at)))
+            if broker.rtt_floor is not None and max(broker.rtt_floor, self.broker_info(node).late[0]) >= SLOW:
+                change(self._brokers, node, _NEW, partial(BrokerInfo._replace, late=(broker.rtt_floor, statistics.at)))
+        if before is not None and statistics.producer_id is not None:  # else no acknowledgement is counted
+            self._note_attempts(lane, before, statistics)
+        topics: dict[str, dict[int, PartitionMetadata]] = {topic: {} for topic in changed_topics(before, statistics)}
         for (topic, partition), entry in statistics.partitions.items() if topics else ():
             if topic in topics and partition >= 0:
                 topics[topic][partition] = PartitionMetadata(entry.leader, entry.leader_epoch)
@@ -248,6 +246,18 @@ class ClusterView:
             if max(told.values(), default=(-1,))[0] >= 0 or (age and known and len(told) >= known):
                 self._learn(topic, told, statistics.at - age, lane if lane == DIRECT_LANE else None, statistics.at)
         self._meet_brokers()
+
+    def _note_attempts(self, lane: int, before: Statistics, after: Statistics) -> None:
+        """Which partitions had records in requests that were answered, and not acknowledged."""
+        cut = {node for node, it in self._brokers.items() if it.cuts[2] == after.at}
+        for tp, was, row in sent_since(before, after):
+            if row.acknowledged != was.acknowledged or row.sent < was.sent or row.leader in cut:
+                self.attempts.pop(tp, None)
+                continue
+            if (known := self.attempts.get(tp)) is None or known.lane != lane:
+                known = Attempts(lane, was.sent)
+            asked = 0.0 < after.metadata_ages.get(tp[0], 0.0) < after.at - before.at
+            self.attempts[tp] = known.seen(row.sent, row.in_flight, before.at, after.at, asked)
 
     def heard(self, topic: str, lane: int | None, asked_at: float, told: TopicMetadata) -> bool:
         """What this lane was told of a topic, None for the first one. Whether it knows all partitions now."""
@@ -279,21 +289,15 @@ class ClusterView:
         names = {node: name.rpartition("/")[0] for node, name in told}
         return _BROKER.sub(lambda it: f"{it[0]} ({names[int(it[1])]})" if names.get(int(it[1])) else it[0], text)
 
-    def leader_clause(self, topic: str, partition: int) -> str:
-        """Who leads it, as a clause; "" while that is not known."""
-        node = self.partitions.leader(topic, partition)
-        return "" if node is None else self.addressed(f"its leader is broker {node}")
-
     def connected(self) -> dict[int, float]:
         """Broker -> when statistics of any lane showed it connected, if the last ones did."""
         return {node: it.connected_at for node, it in self._brokers.copy().items() if it.connected_at is not None}
 
-    def cut_clauses(self, now: float) -> dict[int, str]:
-        """Brokers whose connections are lost again and again, each as a clause."""
+    def cuts(self, now: float) -> dict[int, Cause]:
+        """Brokers whose connections are lost again and again."""
         found = {node: info.cuts for node, info in self._brokers.copy().items()}
         return {
-            node: f"the connection to broker {node} was lost {times} times in {last - since:.0f} s, the last "
-            f"{max(0.0, now - last):.0f} s ago"
+            node: cut(node, times, now - since, now - last)
             for node, (times, since, last, gap) in found.items()
             if times > 1 and now < last + max(_AGAIN, 2 * gap)
         }
@@ -306,12 +310,14 @@ class ClusterView:
         """When this broker was seen to answer Produce requests last."""
         return self.broker_info(node).answered[1]
 
-    def rejection_clause(self, node: int | None, waits_since: float, now: float) -> str:
-        """A clause if this broker answers Produce requests lately, all of them later than what waits for it."""
-        since, at = _NEW.answered if node is None else self.broker_info(node).answered
-        if since <= waits_since or now > at + _AGAIN:
-            return ""
-        return f"broker {node} answers, with errors that librdkafka tries again, NOT_ENOUGH_REPLICAS for example"
+    def sick(self, tp: TopicPartition, now: float) -> Iterator[Cause]:
+        """What a leader answers to records that wait for it, and how late."""
+        node = self.partitions.leader(*tp)
+        if (attempts := self.attempts.get(tp)) is not None and attempts.lasts(now):
+            yield attempts.cause(tp, node, now)
+        seconds, at = (0.0, -NEVER) if node is None else self.broker_info(node).late
+        if node is not None and seconds >= SLOW and now < at + 3 * seconds:
+            yield slow(tp, node, seconds)
 
     def broker_info(self, node: int) -> BrokerInfo:
         """One broker, as far as it is known."""
@@ -366,20 +372,6 @@ class ClusterView:
     def serves_others(self, node: int | None, silent: Collection[int | None], now: float) -> bool:
         """Whether a broker other than `node` takes records, and none of those that are `silent`."""
         return bool(self.partitions.nodes() - {node} - set(self.throttle.deadlines(now)) - set(silent))
-
-
-def _changed(before: Statistics | None, after: Statistics) -> set[str]:
-    """The topics of which a client has other metadata than before, or younger."""
-    if before is None:
-        return {topic for topic, _ in after.partitions}
-    came = {topic: before.at - age for topic, age in before.metadata_ages.items()}
-    ages = after.metadata_ages.items()
-    changed = {topic for topic, age in ages if not age or abs(after.at - age - came.get(topic, -NEVER)) > SAME}
-    for tp, row in after.partitions.items():
-        was = before.partitions.get(tp)
-        if was is not row and (was is None or was.leader != row.leader or was.leader_epoch != row.leader_epoch):
-            changed.add(tp[0])
-    return changed
 
 
 def _cut(info: BrokerInfo, cuts: int, at: float) -> BrokerInfo:

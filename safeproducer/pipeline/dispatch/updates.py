@@ -71,6 +71,10 @@ class ClientUpdates:
         """The same of a partition, or of a topic with -1, and of all."""
         return self._counters.answers(tp)[0], self.delivered
 
+    def accepted_since(self) -> int:
+        """Records that were accepted since statistics of the first lane came last."""
+        return self._counters.accepted - self._accepted
+
     @property
     def interval(self) -> float:
         """Seconds from one statistics event that is read to the next; 0 when none is read."""

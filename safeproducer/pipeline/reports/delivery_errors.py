@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from safeproducer.errors import DeliveryError
-from safeproducer.kafka.advice import advice_to
 from safeproducer.kafka.callback_errors import PURGED, Refusals
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.kafka.statistics import Statistics
@@ -21,6 +20,11 @@ from safeproducer.policy.outcome import Outcome, Purged, is_first_attempt, never
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
+
+
+def is_refusal(code: int) -> bool:
+    """Whether a broker, or librdkafka by what brokers told, did not take the record for what it is."""
+    return code > 0 and code != KafkaError.THROTTLING_QUOTA_EXCEEDED
 
 
 def proven(reports: Sequence[Deferred], counts: Mapping[TopicPartition, int]) -> Iterator[tuple[Deferred, bool]]:
@@ -207,10 +211,11 @@ class Failures:
         self.counts[failed] += 1
         since = next((at for at in times[::-1] if at is not None), NEVER)
         producer_id, epoch = self._identity if outcome is Outcome.UNKNOWN else (None, None)
-        why = self.refusals.why(error.code(), fatal)
+        why, refused = self.refusals.why(error.code(), fatal), failed.error if is_refusal(error.code()) else ""
         if topic is not None:
-            why = self.losses.cause(topic, partition, error.code() == KafkaError._MSG_TIMED_OUT) or why
-            self.last[topic] = ": ".join(filter(None, (failed.error, advice_to(failed.error, error.str()) or why)))
+            late = error.code() == KafkaError._MSG_TIMED_OUT
+            why = self.losses.cause(topic, partition, late, refused, error.str()) or why
+            self.last[topic] = failed.error
         if why:
             reason, aborts = f"{error.str()}: {why}", error.txn_requires_abort()
             error = KafkaError(error.code(), reason, txn_requires_abort=aborts)

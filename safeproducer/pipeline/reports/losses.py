@@ -1,10 +1,13 @@
-"""Records that failed at their deadlines: why, and whether others get through. health() must not forget it at once."""
+"""Records that failed at their deadlines, or were refused: why, and whether others get through."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+from safeproducer.kafka.advice import told_apart
+from safeproducer.policy.diagnosis import REFUSED_TIMES, Cause, What
+from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
 
@@ -13,63 +16,84 @@ _SOON = 0.1
 
 
 class Lost(NamedTuple):
-    """Records of a partition failed at their deadline: `since` then, and `at` last, with this `cause` or "".
+    """So many `times` records of a partition failed, none of it delivered meanwhile: `since` then, and `at` last.
 
-    `delivered`: how many of the partition and of the producer had been delivered then.
+    `delivered`: how many of the partition and of the producer had been delivered then. `cause`: a clause, or "".
+    `code` and `reason`: the error's name and text for those that were refused, "" for those that failed at their
+    deadline.
     """
 
     since: float
     at: float
     delivered: tuple[int, int]
     cause: str
+    code: str = ""
+    times: int = 1
+    reason: str = ""
 
 
 class Losses:
-    """Which partitions' records fail at their deadlines while none gets through. Any thread."""
+    """Which partitions' records fail while none gets through. health() must not forget it at once. Any thread."""
 
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout or NEVER
         self._by_tp: dict[TopicPartition, Lost] = {}
         self._missing: Callable[[str], str] = lambda topic: ""
-        self._leader: Callable[[str, int], str] = lambda topic, partition: ""
+        self._why: Callable[[str, int], str] = lambda topic, partition: ""
         self._delivered: Callable[[TopicPartition], tuple[int, int]] = lambda tp: (0, 0)
 
     def told_by(
         self,
         missing: Callable[[str], str],
-        leader: Callable[[str, int], str],
+        why: Callable[[str, int], str],
         delivered: Callable[[TopicPartition], tuple[int, int]],
     ) -> None:
-        """Who says that brokers know of no such topic, and who leads a partition: clauses, "" where there is none; and
-        how many records of a partition, or of a topic with -1, were delivered, and of all."""
-        self._missing, self._leader, self._delivered = missing, leader, delivered
+        """Who says that brokers know of no such topic, and why none of a partition is acknowledged: clauses, "" where
+        there is none; and how many records of a partition, or of a topic with -1, were delivered, and of all."""
+        self._missing, self._why, self._delivered = missing, why, delivered
 
-    def cause(self, topic: str, partition: int | None, late: bool) -> str:
-        """Why a record failed, as far as that is known; `late`: at its deadline."""
-        if not late:
-            return self._missing(topic)
+    def cause(self, topic: str, partition: int | None, late: bool, code: str = "", reason: str = "") -> str:
+        """Why a record failed, as far as that is known; `late`: at its deadline; else it was refused with `code`.
+
+        Of a refused one "" unless its topic is not there: its error says what the code means.
+        """
         now, tp = clock.monotonic(), (topic, -1 if partition is None else partition)
-        found, before = self._missing(topic) or self._leader(*tp), self._by_tp.get(tp)
-        if before is None or now > before.at + _SOON:  # as many as there are may fail, and counts are slow
-            delivered = self._delivered(tp)
-            since = now if before is None or before.delivered[0] != delivered[0] else before.since
-            self._by_tp[tp] = Lost(since, now, delivered, found)
+        code, before = "" if late else code, self._by_tp.get(tp)
+        if not (late or code):
+            return self._missing(topic)
+        if before is not None and now <= before.at + _SOON and before.code == code:  # as many as there are may fail
+            self._by_tp[tp] = before._replace(times=before.times + 1)
+            return before.cause
+        found = self._missing(topic) or (self._why(*tp) if late else "")
+        delivered, since, count = self._delivered(tp), now, 1
+        if before is not None and before.delivered[0] == delivered[0]:
+            since, count = before.since, before.times + 1 if before.code == code else 1
+        first = delivered if before is None or since == now else before.delivered
+        self._by_tp[tp] = Lost(since, now, delivered if late else first, found, code, count, reason)
         return found
 
-    def known(self, now: float) -> dict[TopicPartition, tuple[float, str]]:
-        """Partitions whose records failed at their deadlines, with none delivered since -> (how long ago the first of
-        them was accepted, about, a clause).
+    def known(self, now: float) -> dict[TopicPartition, Cause]:
+        """Partitions whose records failed, with none delivered since.
 
         While other partitions' are delivered, only for message.timeout.ms after the last one that failed.
         """
         found = {}
-        for (topic, number), one in self._by_tp.copy().items():
-            of_it, of_all = self._delivered((topic, number))
-            if of_it == one.delivered[0] and (of_all == one.delivered[1] or now < one.at + self._timeout):
-                name, cause = f"{topic} [{number}]" if number >= 0 else topic, f": {one.cause}" if one.cause else ""
-                told = f"records of {name} failed at their deadline, the last {max(0.0, now - one.at):.0f} s ago"
-                found[topic, number] = (
-                    now - one.since + self._timeout,
-                    f"{told}, and none has been delivered since{cause}",
-                )
+        for tp, one in self._by_tp.copy().items():
+            of_it, of_all = self._delivered(tp)
+            alone = of_all == one.delivered[1]
+            if of_it == one.delivered[0] and (alone or now < one.at + self._timeout):
+                found[tp] = _cause(tp, one, alone, now, self._timeout)
         return found
+
+
+def _cause(tp: TopicPartition, one: Lost, alone: bool, now: float, timeout: float) -> Cause:
+    """`alone`: whether no other partition's records were delivered either."""
+    name, about = f"{tp[0]} [{tp[1]}]" if tp[1] >= 0 else tp[0], What("partition", tp)
+    ago = f"the last {max(0.0, now - one.at):.0f} s ago, and none has been delivered since"
+    if not one.code:
+        told = f"records of {name} failed at their deadline, {ago}{': ' * bool(one.cause)}{one.cause}"
+        return Cause("expired", told, HoldReason.EXPIRY.cure, now - one.since + timeout, what=about)
+    meaning, cure = told_apart(one.code, one.reason)
+    told = f"{one.times} record(s) of {name} were refused with {one.code}, {ago}: {meaning[0].lower()}{meaning[1:]}"
+    harms = alone and one.times >= REFUSED_TIMES
+    return Cause("refused", told, cure or None, now - one.since, what=about, harms=harms, evidence=one.code)

@@ -93,7 +93,7 @@ class Failures:
         """Records that librdkafka took for delivered, and which nobody has acknowledged."""
         self.counts: defaultdict[Failed, int] = defaultdict(int)
         self.last: dict[str, str] = {}
-        """Topic -> the name of the error of its last record that failed."""
+        """Topic -> the name of the error of its last record that failed, and why, if nothing else tells that."""
         self.refusals = Refusals()
         self.many_lanes = False
         """Whether there are lanes whose producer ID no statistics tell."""
@@ -215,7 +215,7 @@ class Failures:
         if topic is not None:
             late = error.code() == KafkaError._MSG_TIMED_OUT
             why = self.losses.cause(topic, partition, late, refused, error.str()) or why
-            self.last[topic] = failed.error
+            self.last[topic] = failed.error if late or refused or not why else f"{failed.error}: {why}"
         if why:
             reason, aborts = f"{error.str()}: {why}", error.txn_requires_abort()
             error = KafkaError(error.code(), reason, txn_requires_abort=aborts)

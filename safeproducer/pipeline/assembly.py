@@ -122,7 +122,7 @@ def _why_lost(events: ClientEvents, updates: ClientUpdates, topic: str, partitio
     cluster, now = updates.holds.cluster, clock.real()
     node, errors = cluster.partitions.leader(topic, partition), events.errors.copy().values()
     of_brokers = of_errors(errors, cluster.cuts(now), cluster.connected(), updates.delivered, now)
-    causes = [one for one in of_brokers if not one.over and one.node in (None, node)]
+    causes = [one for one in of_brokers if not one.over and (node is None or one.node in (None, node))]
     led = [] if node is None else [f"its leader is broker {node}"]
     first = told_first([*causes, *cluster.sick((topic, partition), now)])[:1]
     return cluster.addressed("; ".join([*led, *(one.sentence for one in first)]))

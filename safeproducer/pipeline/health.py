@@ -14,12 +14,11 @@ from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
 from safeproducer.snapshot import Health, HealthReason, Snapshot
 
-_HOLDS = HoldReason.LEADER_SILENT, HoldReason.UNKNOWN_TOPIC
+_HOLDS = HoldReason.LEADER_SILENT, HoldReason.UNKNOWN_TOPIC, HoldReason.NO_BROKER
 _LOST = "expired", "refused"
 _LASTS = frozenset({*_HOLDS, "replication", "client_error", "refusing", "expired", "not_polled", "callback"})
 """Codes of what waiting does not mend."""
 _MOST_REASONS = 5
-_NO_BROKER = "Check bootstrap.servers, and that its brokers run."
 _ENDED = {"fatal": "Close it and make a new one.", "closed": "Make a new one.", "forked": "Make a new one here."}
 
 
@@ -55,7 +54,7 @@ def check(engine: Engine, inspection: Inspection, unresolved_for: float, timeout
     told = told_first(one for one in told if one.code == "refused" or (one.since or 0.0) >= unresolved_for)
     if not account.accepted or account.delivered or not reached_nobody(engine):
         return judge(account, told, addressed)
-    last = next((one for one in troubles if one.node is None), Cause("", "", _NO_BROKER))
+    last = next((one for one in troubles if one.node is None), Cause("", "", HoldReason.NO_BROKER.cure))
     sentence = f"No broker has answered yet{last.sentence and '; '}{last.sentence}"
     return judge(account, told, addressed, Cause("no_broker", sentence, last.cure))
 

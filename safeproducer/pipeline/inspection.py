@@ -69,7 +69,8 @@ def explanation(
         why = "".join(f" {clause[0].upper()}{clause[1:]}." for clause in told) + cure
         return f"{fatal}Nothing waits{subject}: {_told(rows, located.failed)}.{why}{further}{_of_replicas(rows)}"
     told += _counted(0 if told else waiting - reports, polls, located.linger)
-    over = _over([one.sentence for one in concerning(troubles, rows, leaders) if one.over][:_MOST_REASONS])
+    wait = [row for row in rows if row.unresolved or row.held]
+    over = _over([one.sentence for one in concerning(troubles, wait, leaders) if one.over][:_MOST_REASONS])
     also = _of_replicas(row for row in rows if not (stops(row) and (row.unresolved or row.held)))
     return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(told)}.{cure}{over}{further}{also}"
 
@@ -222,9 +223,15 @@ class Inspection:
         now, cluster, told = clock.monotonic(), self._engine.holds.cluster, dict[object, tuple[str, HoldReason]]()
         throttles, missing = bool(cluster.throttle.deadlines(now)), cluster.partitions.missing_clause
         whole = {topic: node for (topic, _), node in silent.items()}  # of records that name no partition
+        reports = Counter[tuple[str, int]]()
+        for of, count in self._engine.counters.report_queue.reports.waiting_of.copy().items():
+            if of is not None and of[0] is not None:
+                reports.update({(of[0], -1 if of[1] is None else of[1]): count, (of[0], UNASSIGNED): count})
 
-        def inside(tp: TopicPartition) -> tuple[str, HoldReason] | tuple[None, None]:
+        def inside(tp: TopicPartition, unresolved: int) -> tuple[str, HoldReason] | tuple[None, None]:
             reason, until = HoldReason.LEADER_SILENT, None
+            if reports[tp] >= unresolved:  # nothing of it waits for a broker
+                return None, None
             node = silent.get(tp) if tp[1] >= 0 else whole.get(tp[0])
             if missing(tp[0]):
                 reason, node = HoldReason.UNKNOWN_TOPIC, None
@@ -303,14 +310,14 @@ class Inspection:
         yield from diagnosis.of_errors(events.errors.copy().values(), cluster.cuts(now), connected, delivered, now)
 
 
-Inside = Callable[[TopicPartition], tuple[str, HoldReason] | tuple[None, None]]
-"""Why the records of a partition wait that are not held back, and the code of that."""
+Inside = Callable[[TopicPartition, int], tuple[str, HoldReason] | tuple[None, None]]
+"""Why so many records of a partition wait that are not held back, and the code of that."""
 
 
 def partition_rows(
     topics: Mapping[str, TopicCounters],
     waits: Waits = MappingProxyType({}),
-    inside: Inside = lambda tp: (None, None),
+    inside: Inside = lambda tp, unresolved: (None, None),
     replicas: Mapping[TopicPartition, ReplicationSnapshot] = MappingProxyType({}),
     young: Collection[TopicPartition] = (),
 ) -> tuple[PartitionSnapshot, ...]:
@@ -324,7 +331,7 @@ def partition_rows(
     def add(tp: TopicPartition, accepted: int, delivered: int, failed: int) -> None:
         held, why, reason = left.pop(tp, _NONE_WAIT)
         if (unresolved := max(0, accepted - delivered - failed)) and not held:
-            why, reason = inside(tp)
+            why, reason = inside(tp, unresolved)
         rows.append(
             PartitionSnapshot(*tp, accepted, delivered, failed, unresolved, held, why, reason, replicas.get(tp))
         )

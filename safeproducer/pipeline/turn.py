@@ -18,6 +18,7 @@ from safeproducer.pipeline.polling import Serving
 from safeproducer.pipeline.renewal import DirectRenewal
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
+from safeproducer.policy import diagnosis
 from safeproducer.policy.expiry import rest
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
@@ -58,6 +59,8 @@ class Turns:
     _since: float = 0.0
     """When `_accepted` was seen to have grown last."""
     _until: float = 0.0
+    _causes: frozenset[str] = frozenset()
+    """What was logged and goes on."""
     _longest: float = LONGEST_SLEEP
 
     @property
@@ -162,6 +165,7 @@ class Turns:
 
     def _recheck(self, now: float) -> None:
         holds, dispatcher = self._updates.holds, self._dispatcher
+        self._tell(now)
         holds.round_trip.measure(now)
         self._look_for_splits()
         waiting = tuple(dispatcher.record_buffer.busy.values()) if holds.gate.opened_at else ()
@@ -172,6 +176,19 @@ class Turns:
         if not holds.slow_start:
             dispatcher.intake.release_reports()
         dispatcher.recheck(now)
+
+    def _tell(self, now: float) -> None:
+        """Log what leaders answer, and which callback others wait for, once while it is so."""
+        cluster, blocked = self._updates.holds.cluster, self._serving.blocked(now)
+        there = [tp for tp in cluster.attempts.copy() if not cluster.partitions.missing_clause(tp[0])]
+        found = [cause for tp in there for cause in cluster.sick(tp, now) if cause.since is None or cause.since >= 2.0]
+        told = {cause.clause: f"{cluster.addressed(cause.sentence)}. {cause.cure}" for cause in found}
+        if blocked is not None:
+            cause = diagnosis.blocked(*blocked, self._calls.unresolved())
+            told[cause.code] = f"{cause.sentence}. {cause.cure}"
+        for each in told.keys() - self._causes:
+            self._notifications.warn(told[each])
+        self._causes = frozenset(told)
 
     # --- lanes --------------------------------------------------------------------------------------------------------
 

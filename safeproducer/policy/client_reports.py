@@ -1,4 +1,4 @@
-"""Clients report on topics and partitions: this module says which report counts.
+"""Clients report on partitions and brokers: this module says which report counts.
 
 Brokers learn of a change one after the other, and a native producer asks for metadata every few minutes
 (`topic.metadata.refresh.interval.ms`). Partitions are only added and leader epochs only grow, until a topic is made
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from safeproducer.policy.diagnosis import RECURS_WITHIN
+from safeproducer.policy.expiry import Told
 from safeproducer.policy.types import NEVER
 
 SETTLES = 1.0
@@ -129,3 +131,39 @@ def supersedes(rank: int, at: float, known_rank: int, known_at: float) -> bool:
     if abs(at - known_at) > SETTLES:
         return at > known_at
     return rank > known_rank or (rank == known_rank and at > known_at + SAME)
+
+
+_CUTS_RECUR_WITHIN = RECURS_WITHIN + 2.0
+"""Seconds between two connections that are lost for one cause, as statistics tell of them: once a second."""
+
+
+class BrokerInfo(NamedTuple):
+    """One broker, as far as is known. How long it throttles is in `Throttle`, which all producers of a cluster share.
+
+    - `connected_at`: when statistics of any lane showed it connected, if the last ones did.
+    - `lost`: a lane has lost its connection to it, and no lane is connected. `broke`: the step at which that came last.
+    - `windows`: by topic, what it `Said` last of how many batches it remembers.
+    - `expiration`: what it said last of how long it remembers a producer ID.
+    - `cuts`: how often its connections were lost, since when, when last, and how long after the one before.
+    - `answered`: between which statistics there were Produce requests and answers that were new, last.
+    - `late`: how long the quickest answer of late took, if that is long, and when it came.
+    """
+
+    connected_at: float | None = None
+    lost: bool = False
+    broke: int = 0
+    windows: Mapping[str, Any] = {}
+    expiration: Told | None = None
+    cuts: tuple[int, float, float, float] = 0, -NEVER, -NEVER, 0.0
+    answered: tuple[float, float] = -NEVER, -NEVER
+    late: tuple[float, float] = 0.0, -NEVER
+
+    def cut(self, cuts: int, at: float) -> BrokerInfo:
+        """After statistics that show so many connections that were lost."""
+        times, since, last, _ = self.cuts
+        again = (times + cuts, since, at, at - last) if at < last + _CUTS_RECUR_WITHIN else (cuts, at, at, 0.0)
+        return self._replace(cuts=again, answered=(-NEVER, self.answered[1]))
+
+    def seen(self, at: float | None, lost: bool, step: Callable[[], int]) -> BrokerInfo:
+        """After statistics that show it connected `at` then, or its connection `lost`."""
+        return self._replace(connected_at=at, lost=lost, broke=step() if lost and not self.lost else self.broke)

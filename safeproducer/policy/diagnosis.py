@@ -67,8 +67,6 @@ class Cause(NamedTuple):
 
 
 _RANKS = ("callback", "unknown_topic", "client_error", "refusing", "slow", "", "waiting", "refused", "expired")
-REFUSED_TIMES = 10
-"""Records of a partition that were refused, and none delivered: it is no single bad record."""
 
 
 def told_first(causes: Iterable[Cause]) -> list[Cause]:
@@ -117,7 +115,7 @@ class ClientError:
             return replace(self, since=self.at)
         said = before if self.vague else self
         again = replace(self, since=before.since, times=before.times + 1, gap=self.at - before.at)
-        return replace(again, sentence=said.sentence, cure=said.cure)
+        return replace(again, sentence=said.sentence, cure=said.cure, vague=said.vague)
 
     def is_over(self, connected: Mapping[int, float], delivered: int, now: float) -> bool:
         """By when each broker was last seen connected, and how many records have been delivered.
@@ -131,17 +129,14 @@ class ClientError:
             return connected.get(self.node, self.at) > self.at
         return delivered > self.delivered or (self.of_all and any(seen > self.at for seen in connected.values()))
 
-    def cause(self, over: bool, now: float) -> Cause:
-        """It now, and whether nothing waits because of it any more."""
+    def cause(self, over: bool, away: bool, now: float) -> Cause:
+        """It now; whether nothing waits because of it any more, and whether no broker is connected."""
         about = "the last client error" + ("" if self.node is None else f" of broker {self.node}")
         again = "" if self.times == 1 else f"{self.times} times in {self.at - self.since:.0f} s, the last "
         told = f"{about}{'' if over else ' was'}: {self.sentence} ({again}{now - self.at:.0f} s ago)"
-        return Cause("client_error", told, self.cure or None, now - self.since, what=of_broker(self.node), over=over)
-
-
-def of_broker(node: int | None) -> What:
-    """That broker, or all of them."""
-    return CLUSTER if node is None else What("broker", node)
+        told += "; no broker is connected" if away and not over else ""
+        what = CLUSTER if self.node is None else What("broker", self.node)
+        return Cause("client_error", told, self.cure or None, now - self.since, what=what, over=over)
 
 
 def broker_in(reason: str, all_down: bool) -> tuple[int | None, bool]:
@@ -198,16 +193,23 @@ def cut(node: int, times: int, since: float, last: float) -> Cause:
 def of_errors(
     errors: Iterable[ClientError], cuts: Mapping[int, Cause], connected: Mapping[int, float], delivered: int, now: float
 ) -> Iterator[Cause]:
-    """Connections that are cut again and again, and the last error of each broker, newest first."""
+    """Connections that are cut again and again, and the last error of each broker, newest first.
+
+    That none can be reached is not told beside why.
+    """
     yield from cuts.values()
-    for error in sorted(errors, key=lambda error: -error.at):
-        recurs = bool(cuts) if error.node is None else error.node in cuts
-        yield error.cause(not recurs and error.is_over(connected, delivered, now), now)
+    found = sorted(errors, key=lambda error: -error.at)
+    again = {error for error in found if (bool(cuts) if error.node is None else error.node in cuts)}
+    over = {error for error in found if error not in again and error.is_over(connected, delivered, now)}
+    says_why = any(not (error.vague or error in over) for error in found)
+    for error in found:
+        if not (error.vague and says_why):
+            yield error.cause(error in over, not connected, now)
 
 
 def concerning(troubles: Iterable[Cause], rows: list[Row], leaders: Leaders) -> list[Cause]:
     """Those of brokers that lead none of the partitions left out."""
-    led = [leaders(row.topic, row.partition) for row in rows if row.unresolved or row.held]
+    led = [leaders(row.topic, row.partition) for row in rows]
     nodes = set().union(*led) if all(led) else None
     return [trouble for trouble in troubles if nodes is None or trouble.node is None or trouble.node in nodes]
 
@@ -215,7 +217,7 @@ def concerning(troubles: Iterable[Cause], rows: list[Row], leaders: Leaders) -> 
 # --- what brokers answer ---------------------------------------------------------------------------------------------
 
 _LASTS = 1.0
-"""Seconds: a leader that moves refuses for as long, and others take over."""
+"""Seconds: a leader that moves refuses for as long."""
 _AGAIN = 2.5
 """Seconds within which what statistics showed still goes on: they come each half second, and attempts each second."""
 
@@ -225,7 +227,8 @@ class Attempts(NamedTuple):
 
     librdkafka tries again and tells nobody which error that was. `lane`: whose. `sent`: records in requests before.
     `refused`: records in requests that were, between statistics of `since` and `at`. `looks`: at how many
-    statistics; `asked`: at how many of them the topic's metadata were new, as it asks for after certain errors alone.
+    statistics; `asked`: at how many more of them the topic's metadata were new than not, as it asks for these only
+    after certain errors.
     """
 
     lane: int
@@ -236,8 +239,8 @@ class Attempts(NamedTuple):
     looks: int = 0
     asked: int = 0
 
-    def seen(self, sent: int, in_flight: int, since: float, at: float, asked: bool) -> Attempts:
-        """After statistics that show no acknowledgement since those before them."""
+    def seen(self, sent: int, in_flight: int, since: float, at: float, asked: int) -> Attempts:
+        """After statistics that show no acknowledgement since those before them. `asked`: 1, or -1; 0: not known."""
         if (count := sent - self.sent - in_flight) <= self.refused:
             return self
         return self._replace(
@@ -246,13 +249,13 @@ class Attempts(NamedTuple):
 
     def lasts(self, now: float) -> bool:
         """Whether it has gone on for so long that it is told, and does."""
-        return self.at - self.since >= _LASTS and now < self.at + _AGAIN
+        return self.looks > 1 and now - self.since >= _LASTS and now < self.at + _AGAIN
 
     def cause(self, tp: TopicPartition, node: int | None, now: float) -> Cause:
         """For people; which error it was is told by what librdkafka does then."""
         code, cure = "NOT_ENOUGH_REPLICAS for example", HoldReason.LEADER_SILENT.cure
-        if 2 * self.asked > self.looks:
-            code = "after each of which it asks who leads, NOT_LEADER_OR_FOLLOWER for example"
+        if self.asked > 0:
+            code = "after each of which it asks who leads, as after NOT_LEADER_OR_FOLLOWER"
             cure = "Look at that broker: the cluster says that it leads the partition, and it takes no records of it."
         who = "its leader" if node is None else f"broker {node}"
         clause = f"{who} answers, with errors that librdkafka tries again, {code}: it acknowledges none of"
@@ -274,7 +277,10 @@ SLOW = 1.0
 
 def slow(tp: TopicPartition, node: int, seconds: float) -> Cause:
     """A broker answers, late."""
-    clause, name = f"broker {node} takes {seconds:.1f} s for each answer, also to", f"{tp[0]} [{tp[1]}]"
+    clause, name = (
+        f"broker {node} takes {seconds:.1f} s for each answer, and so for acknowledgements of",
+        f"{tp[0]} [{tp[1]}]",
+    )
     cure = "Look at that broker's load and disks, at the followers of its partitions and at the network between."
     return Cause("slow", f"{clause} {name}", cure, None, clause, name, What("broker", node))
 
@@ -342,7 +348,7 @@ class Located(NamedTuple):
         """What waiting() gives, with what each row waits for: what explains the rest first."""
         present = [one for one in troubles if not one.over]
         of_brokers = any(one.node is not None for one in present)
-        hides = any(one.code == "client_error" and one.node is None for one in present)  # a topic may be there
+        hides = any(one.node is None for one in present)  # a topic that no broker could tell of may be there
         by_topic = dict[str, list[Cause]]()
         for (topic, _), found in sorted(self.sick.items()):
             by_topic.setdefault(topic, []).extend(found)

@@ -111,6 +111,11 @@ class HoldReason(StrEnum):
         "waits until a broker describes its topic",
         "Create the topic, or grant DESCRIBE on it.",
     )
+    NO_BROKER = (
+        "no_broker",
+        "waits for a broker: none is connected",
+        "Check bootstrap.servers, and that its brokers run.",
+    )
     UNKNOWN_OUTCOME = (
         "unknown_outcome",
         "stays on its lane until an acknowledgement, because a record of it ended there with unknown outcome",

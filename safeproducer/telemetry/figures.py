@@ -118,7 +118,7 @@ def holds(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
     now, buffers = clock.monotonic(), engine.dispatcher.record_buffer
     for buffer in () if over else buffers.all:
         if count := buffer.waiting:
-            reason = buffers.waits_for(buffer, now).reason
+            reason = engine.holds.waits_for(buffer, now).reason
             yield names.HELD, (*labels.of(engine, *buffer.tp), (names.HOLD_REASON, reason.value)), count
     for (tp, reason), seconds in engine.holds.hold_times(engine.route.retired_at).items():
         yield names.HOLD_TIME, (*labels.of(engine, *tp), (names.HOLD_REASON, reason.value)), seconds

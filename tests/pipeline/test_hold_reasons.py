@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from safeproducer import HoldReason
+from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.policy import decision
@@ -246,6 +247,11 @@ def unknown_topic() -> HoldReason | None:
         return told(rig, ("b", 0))
 
 
+def no_broker() -> HoldReason | None:
+    with mock.patch.object(ClusterView, "away", True):
+        return unknown_topic()
+
+
 def unknown_outcome() -> HoldReason | None:
     with far_away() as rig:
         rig.dispatcher.record_buffer.buffers[TP].unknown_outcome = True
@@ -329,6 +335,7 @@ SCENARIOS: dict[str, tuple[HoldReason, Callable[[], HoldReason | None]]] = {
     "outdated_metadata, directly": (HoldReason.OUTDATED_METADATA, outdated_directly),
     "outdated_metadata, of a number of partitions": (HoldReason.OUTDATED_METADATA, miscounted),
     "unknown_topic": (HoldReason.UNKNOWN_TOPIC, unknown_topic),
+    "no_broker": (HoldReason.NO_BROKER, no_broker),
     "unknown_outcome": (HoldReason.UNKNOWN_OUTCOME, unknown_outcome),
     "sequence_gap": (HoldReason.SEQUENCE_GAP, lambda: behind_a_gap("auto")),
     "sequence_gap, of a batch lane": (HoldReason.SEQUENCE_GAP, lambda: behind_a_gap("held")),
@@ -396,6 +403,20 @@ def test_a_hold_time_never_falls_and_ends_with_its_records() -> None:
         told = hold_times(holds)
         rig.report_queue(5.0)
         assert hold_times(holds) == told
+
+
+def test_a_partition_that_waits_for_another_one_names_what_is_wrong_there() -> None:
+    """By explain(), health() and snapshot(): the lane is about to be purged of what a silent leader owes."""
+    with begun("auto", **{"message.timeout.ms": 3000}) as rig:
+        accepted(rig)
+        while not rig.engine.updates.holds.direct.draining:
+            rig.report_queue(0.01)
+        accepted(rig, OF_ANOTHER)
+        assert told(rig, OF_ANOTHER, wait=0.02) is HoldReason.EXPIRY
+        named = "or producer ID expiration): broker 1 acknowledges nothing of a [0]"
+        assert named in rig.producer.explain(*OF_ANOTHER)
+        assert any(named in one.sentence for one in rig.producer.health(unresolved_for=0).reasons)
+        assert [named in str(row.why) for row in rig.producer.snapshot().partitions if row.partition == 1] == [True]
 
 
 def test_every_reason_has_a_scenario() -> None:

@@ -10,20 +10,26 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from itertools import count
 from operator import add
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from safeproducer.kafka.statistics import Statistics, changed_topics, sent_since
 from safeproducer.pipeline.cluster.outdated_metadata import OutdatedMetadata
-from safeproducer.policy.client_reports import PartitionInfo, PartitionMetadata, TopicMetadata, supersedes
-from safeproducer.policy.diagnosis import RECURS_WITHIN, SLOW, Attempts, Cause, cut, slow
+from safeproducer.policy.client_reports import (
+    SETTLES,
+    BrokerInfo,
+    PartitionInfo,
+    PartitionMetadata,
+    TopicMetadata,
+    supersedes,
+)
+from safeproducer.policy.diagnosis import SLOW, Attempts, Cause, cut, slow
 from safeproducer.policy.expiry import Told
 from safeproducer.policy.partitioner import ANY, partitioner
 from safeproducer.policy.replication import CONFIGS, Side
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.types import DIRECT_LANE, NEVER, UNPLACED, TopicPartition
 from safeproducer.policy.window import Said, Window, window
-from safeproducer.runtime import randomness
+from safeproducer.runtime import clock, randomness
 from safeproducer.settings.delivery import Delivery
 
 _NONE = 0, -NEVER
@@ -32,10 +38,7 @@ next_step = count(1).__next__
 """Numbers each change of what is known: the larger one is the later. Safe from any thread."""
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
-_NO_ANSWERS: Mapping[str, Said] = MappingProxyType({})
 _BROKER = re.compile(r"\b[Bb]roker (\d+)\b(?! \()")
-_CUTS_RECUR_WITHIN = RECURS_WITHIN + 2.0
-"""Seconds between two connections that are lost for one cause, as statistics tell of them: once a second."""
 _AGAIN = 2.5
 """Seconds within which what statistics showed still goes on: they come each second."""
 Configs = tuple[float, Mapping[str, str | None] | str]
@@ -73,7 +76,8 @@ class Partitions:
         self.alive: Mapping[int, str] = {}
         """Living brokers -> their addresses, by the last answer."""
         self.missing: dict[str, str] = {}
-        """Topic that was not there when brokers were asked -> that, as a clause with the name most like it."""
+        """Topic that is not there, or not any more -> that, as a clause with the name most like it. An answer or
+        an acknowledgement ends it: librdkafka keeps what it knows of a topic for a while."""
 
     def known(self, topic: str) -> bool:
         """Whether a broker has told of this topic, if only that it does not exist."""
@@ -85,7 +89,7 @@ class Partitions:
 
     def missing_clause(self, topic: str) -> str:
         """That brokers know of no such topic, as a clause; "" for another one."""
-        return "" if self.count(topic) else self.missing.get(topic, "")
+        return self.missing.get(topic, "")
 
     def has(self, topic: str, partition: int) -> bool:
         """False only when it is known that there is no such partition."""
@@ -118,6 +122,8 @@ class Partitions:
             self._counts.setdefault(topic, _NONE)
             return
         highest, (count, since) = max(told) + 1, self._counts.get(topic, _NONE)
+        if not count:
+            self.missing.pop(topic, None)
         if not count or supersedes(highest, at, count, since):
             self._counts[topic] = highest, at
             for partition in range(highest, count):
@@ -178,28 +184,6 @@ class Leader(NamedTuple):
     probing: bool
 
 
-class BrokerInfo(NamedTuple):
-    """One broker, as far as is known. How long it throttles is in `Throttle`, which all producers of a cluster share.
-
-    - `connected_at`: when statistics of any lane showed it connected, if the last ones did.
-    - `lost`: a lane has lost its connection to it, and no lane is connected. `broke`: the step at which that came last.
-    - `windows`: by topic, what it said last of how many batches it remembers.
-    - `expiration`: what it said last of how long it remembers a producer ID.
-    - `cuts`: how often its connections were lost, since when, when last, and how long after the one before.
-    - `answered`: between which statistics there were Produce requests and answers that were new, last.
-    - `late`: how long the quickest answer of late took, if that is long, and when it came.
-    """
-
-    connected_at: float | None = None
-    lost: bool = False
-    broke: int = 0
-    windows: Mapping[str, Said] = _NO_ANSWERS
-    expiration: Told | None = None
-    cuts: tuple[int, float, float, float] = 0, -NEVER, -NEVER, 0.0
-    answered: tuple[float, float] = -NEVER, -NEVER
-    late: tuple[float, float] = 0.0, -NEVER
-
-
 _NEW = BrokerInfo()
 
 
@@ -214,6 +198,8 @@ class ClusterView:
         self.holds_back, self.spreads = delivery.holds_back, delivery.spreads
         self.statistics: dict[int, Statistics] = {}
         """The last ones of the direct lane and of the first batch lane."""
+        self._asked_at: dict[str, float] = {}
+        """When a topic's metadata were asked for last, beside what librdkafka does."""
         self._brokers: dict[int, BrokerInfo] = {}
         self.configs: dict[str | int, Configs] = {}
         """By topic and by broker."""
@@ -228,7 +214,7 @@ class ClusterView:
         for node, broker in statistics.brokers.items():
             earlier = broker if before is None else before.brokers.get(node, broker)
             if (cuts := broker.disconnects - earlier.disconnects) > 0:
-                change(self._brokers, node, _NEW, partial(_cut, cuts=cuts, at=statistics.at))
+                change(self._brokers, node, _NEW, partial(BrokerInfo.cut, cuts=cuts, at=statistics.at))
             elif broker.produce_requests > earlier.produce_requests and broker.received > earlier.received:
                 since = statistics.at if before is None else before.at
                 change(self._brokers, node, _NEW, partial(BrokerInfo._replace, answered=(since, statistics.at)))
@@ -253,14 +239,21 @@ class ClusterView:
         for tp, was, row in sent_since(before, after):
             if row.acknowledged != was.acknowledged or row.sent < was.sent or row.leader in cut:
                 self.attempts.pop(tp, None)
+                if row.acknowledged > was.acknowledged:
+                    self.partitions.missing.pop(tp[0], None)
                 continue
             if (known := self.attempts.get(tp)) is None or known.lane != lane:
                 known = Attempts(lane, was.sent)
-            asked = 0.0 < after.metadata_ages.get(tp[0], 0.0) < after.at - before.at
+            since = before.at - SETTLES  # what this library asks for tells nothing
+            new = after.metadata_ages.get(tp[0], NEVER) < after.at - before.at
+            asked = 0 if new and self._asked_at.get(tp[0], -NEVER) > since else 1 if new else -1
             self.attempts[tp] = known.seen(row.sent, row.in_flight, before.at, after.at, asked)
 
     def heard(self, topic: str, lane: int | None, asked_at: float, told: TopicMetadata) -> bool:
         """What this lane was told of a topic, None for the first one. Whether it knows all partitions now."""
+        self._asked_at[topic] = clock.monotonic()
+        if told:
+            self.partitions.missing.pop(topic, None)
         number = next(iter(self.outdated.lanes()), DIRECT_LANE) if lane is None else lane
         self._learn(topic, told, asked_at, number, asked_at)
         self.outdated.heard(topic, number, asked_at)
@@ -281,7 +274,9 @@ class ClusterView:
         up = {node: one.at for one in found for node, broker in one.brokers.items() if broker.state == "UP"}
         down = {node for one in found for node, broker in one.brokers.items() if broker.state == "DOWN"} - up.keys()
         for node in up.keys() | down | self._brokers.keys():
-            change(self._brokers, node, _NEW, partial(_connected, at=up.get(node), lost=node in down))
+            change(
+                self._brokers, node, _NEW, partial(BrokerInfo.seen, at=up.get(node), lost=node in down, step=next_step)
+            )
 
     def addressed(self, text: str) -> str:
         """It with the host and port of each broker beside its number, where statistics have told them."""
@@ -301,6 +296,11 @@ class ClusterView:
             for node, (times, since, last, gap) in found.items()
             if times > 1 and now < last + max(_AGAIN, 2 * gap)
         }
+
+    @property
+    def away(self) -> bool:
+        """Whether statistics show that no broker is connected."""
+        return bool(self.statistics) and not self.connected()
 
     def answers(self, node: int | None, since: float) -> bool:
         """Whether this broker was seen to answer Produce requests that were sent after `since`."""
@@ -372,14 +372,3 @@ class ClusterView:
     def serves_others(self, node: int | None, silent: Collection[int | None], now: float) -> bool:
         """Whether a broker other than `node` takes records, and none of those that are `silent`."""
         return bool(self.partitions.nodes() - {node} - set(self.throttle.deadlines(now)) - set(silent))
-
-
-def _cut(info: BrokerInfo, cuts: int, at: float) -> BrokerInfo:
-    times, since, last, _ = info.cuts
-    again = (times + cuts, since, at, at - last) if at < last + _CUTS_RECUR_WITHIN else (cuts, at, at, 0.0)
-    return info._replace(cuts=again, answered=(-NEVER, info.answered[1]))
-
-
-def _connected(info: BrokerInfo, at: float | None, lost: bool) -> BrokerInfo:
-    broke = next_step() if lost and not info.lost else info.broke
-    return info._replace(connected_at=at, lost=lost, broke=broke)

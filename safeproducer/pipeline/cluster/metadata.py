@@ -236,6 +236,8 @@ class Metadata(BackgroundThread):
             mute.add(number)
         if found is None:
             return False
+        if found:
+            self._missed.pop(topic, None)
         settled = settled and (self._heard(topic, lane_of, asked_at, found) or lane_of is None)
         if settled and self._wanted.get((topic, number)) == since:  # else it is to ask again
             self._wanted.pop((topic, number), None)

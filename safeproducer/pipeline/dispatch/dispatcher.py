@@ -169,7 +169,7 @@ class Dispatcher(FactGatherer):
             verdict, direct = decide(facts, now), self._holds.direct
             if isinstance(verdict, Hold):
                 self._choice.act_on(verdict, facts, buffer, now)
-                owed = self.record_buffer.is_owed(buffer, verdict, now)
+                owed = self._holds.is_owed(buffer, verdict, now)
                 buffer.wait_for(verdict, now, owed)
                 if owed or not verdict.reason.waits_for_answer:
                     return verdict.again

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer, Times
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
@@ -11,7 +11,8 @@ from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.record import ACCEPTED_AT
 from safeproducer.policy import decision
-from safeproducer.policy.decision import DirectFacts, Hold, PartitionFacts
+from safeproducer.policy.decision import TURN, DirectFacts, Hold, PartitionFacts
+from safeproducer.policy.diagnosis import Cause, silent, told_first
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import LATE, LATE_TIMES
 from safeproducer.policy.probation import Seen
@@ -206,6 +207,29 @@ class Holds:
     def blocks(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether this partition waits for something that may take long: its broker's throttle time, or its return."""
         return self.is_silent(buffer, now) or self.cluster.leader_state(buffer.tp, now).throttled_until is not None
+
+    def is_owed(self, buffer: PartitionBuffer, hold: Hold, now: float) -> bool:
+        """Whether a broker owes the answer that this waits for, for longer than usual."""
+        owed = hold.reason.waits_for_answer and self.is_silent(buffer, now)
+        return owed and not self.throttled_lately(buffer.tp, now)
+
+    def waits_for(self, buffer: PartitionBuffer, now: float) -> Hold:
+        """What those that wait there wait for, also before the sender has looked at them."""
+        if self.partitions.missing_clause(buffer.topic):
+            return Hold(None, HoldReason.UNKNOWN_TOPIC)
+        known, leader = buffer.why, self.partitions.leader(*buffer.tp)
+        hold = known if known is not None and known.lasts(leader, now) else self.direct_hold(buffer, now) or TURN
+        if self.is_owed(buffer, hold, now):  # look at the broker
+            return Hold(None, HoldReason.LEADER_SILENT, leader)
+        away = hold.reason is HoldReason.UNKNOWN_TOPIC and self.cluster.away
+        return Hold(None, HoldReason.NO_BROKER) if away else hold
+
+    def sick(self, tps: Iterable[TopicPartition], now: float) -> Cause | None:
+        """What is wrong with a leader that owes one of these an acknowledgement."""
+        for tp in sorted(tps):
+            if (node := self.partitions.leader(*tp)) is not None:
+                return told_first([*self.cluster.sick(tp, now), silent(tp, node)])[0]
+        return None
 
     def hold_times(self, until: float = NEVER) -> dict[tuple[TopicPartition, HoldReason], float]:
         """(partition, reason) -> seconds for which it has waited; waits that go on count up to now, or `until` then.

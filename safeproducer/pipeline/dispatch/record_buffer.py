@@ -19,13 +19,16 @@ from safeproducer.pipeline.reports.hooked_send import tell_hold
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.affinity import Affinity
-from safeproducer.policy.decision import TURN, Hold
+from safeproducer.policy.decision import TURN
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import ALWAYS_FREE, NEVER, UNPLACED, TopicPartition, has_share
 from safeproducer.runtime import clock
 from safeproducer.runtime.log import logger
 from safeproducer.settings.delivery import BufferSize, Delivery
 
+_BLOCK = HoldReason.LEADER_SILENT, HoldReason.UNKNOWN_TOPIC, HoldReason.NO_BROKER
+_BY_OTHERS = HoldReason.EXPIRY, HoldReason.SEQUENCE_GAP
+"""Reasons that other partitions give."""
 _SHARES = 64
 """A share of the buffer is looked at each time another part of so many is filled: it costs more than the record."""
 
@@ -181,32 +184,21 @@ class RecordBuffer:
 
     # --- counts ------------------------------------------------------------------------------------------------------
 
-    def is_owed(self, buffer: PartitionBuffer, hold: Hold, now: float) -> bool:
-        """Whether a broker owes the answer that this waits for, for longer than usual."""
-        owed = hold.reason.waits_for_answer and self._holds.is_silent(buffer, now)
-        return owed and not self._holds.throttled_lately(buffer.tp, now)
-
-    def waits_for(self, buffer: PartitionBuffer, now: float) -> Hold:
-        """What those that wait there wait for, also before the sender has looked at them."""
-        if self._holds.partitions.missing_clause(buffer.topic):
-            return Hold(None, HoldReason.UNKNOWN_TOPIC)
-        known, leader = buffer.why, self._holds.partitions.leader(*buffer.tp)
-        hold = known if known is not None and known.lasts(leader, now) else self._holds.direct_hold(buffer, now) or TURN
-        if self.is_owed(buffer, hold, now):  # look at the broker
-            return Hold(None, HoldReason.LEADER_SILENT, leader)
-        return hold
-
     def why(self, buffer: PartitionBuffer, now: float) -> str:
         """The same as a predicate whose subject is the partition."""
-        return self._holds.cluster.addressed(self.waits_for(buffer, now).sentence(now))
+        return self._holds.cluster.addressed(self._holds.waits_for(buffer, now).sentence(now))
 
     def waits(self) -> dict[TopicPartition, tuple[int, str, HoldReason]]:
         """(topic, partition) -> (records that wait here, why: as a sentence and as a code)."""
-        now = clock.monotonic()
+        now, addressed = clock.monotonic(), self._holds.cluster.addressed
+        found = [(each, count, self._holds.waits_for(each, now)) for each in self.all if (count := each.waiting)]
+        sick = (
+            self._holds.sick(self.silent(now), now) if any(hold.reason in _BY_OTHERS for _, _, hold in found) else None
+        )
+        others = "" if sick is None else f": {sick.sentence}"
         return {
-            buffer.tp: (count, self._holds.cluster.addressed(hold.sentence(now)), hold.reason)
-            for buffer in self.all
-            if (count := buffer.waiting) and (hold := self.waits_for(buffer, now))
+            each.tp: (count, addressed(hold.sentence(now) + others * (hold.reason in _BY_OTHERS)), hold.reason)
+            for each, count, hold in found
         }
 
     @property
@@ -364,16 +356,17 @@ class RecordBuffer:
         subject = f"{self.queued} records and events are waiting in this producer ({limits})"
         if buffer is not None:
             subject = f"{buffer.topic} [{buffer.partition}] has used up its share of the buffer"
-        return (
-            f"Local: Queue full: {subject}{self._largest()}. Call poll() to serve delivery reports, then produce the "
-            f"record again"
-        )
+        why, cure = self._why_full(clock.monotonic())
+        way_out = f"{cure} Then" if cure else "Call poll() to serve delivery reports, then"
+        return f"Local: Queue full: {subject}{why}. {way_out} produce the record again"
 
-    def _largest(self) -> str:
+    def _why_full(self, now: float) -> tuple[str, str | None]:
+        """What room waits for, as a clause, and the cure where it is no poll()."""
+        cluster = self._holds.cluster
         most = max((buffer for buffer in self.all if buffer.waiting), key=lambda buffer: buffer.bytes, default=None)
-        if most is None:
-            return ""
-        return (
-            f"; most of the memory is held by {most.topic} [{most.partition}], {most.waiting} records of "
-            f"{most.bytes} bytes: it {self.why(most, clock.monotonic())}"
-        )
+        if most is not None:
+            hold, held = self._holds.waits_for(most, now), f"{most.waiting} records of {most.bytes} bytes"
+            told = f"; most of the memory is held by {most.topic} [{most.partition}], {held}: it {hold.sentence(now)}"
+            return cluster.addressed(told), hold.reason.cure if hold.reason in _BLOCK else None
+        sick = self._holds.sick(self.silent(now), now)
+        return ("", None) if sick is None else (f"; {cluster.addressed(sick.sentence)}", sick.cure)

@@ -69,7 +69,7 @@ class ClientUpdates:
 
     def delivered_of(self, tp: TopicPartition) -> tuple[int, int]:
         """The same of a partition, or of a topic with -1, and of all."""
-        return self._counters.answers(tp)[0], self.delivered
+        return self._counters.answers(tp)[0], self._counters.lately()[1]
 
     def accepted_since(self) -> int:
         """Records that were accepted since statistics of the first lane came last."""

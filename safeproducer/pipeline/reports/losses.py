@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from safeproducer.kafka.advice import told_apart
-from safeproducer.policy.diagnosis import REFUSED_TIMES, Cause, What
+from safeproducer.policy.diagnosis import Cause, What
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
 
 _SOON = 0.1
 """Seconds within which counts are not read again."""
+REFUSED_TIMES = 10
+"""Records of a partition that were refused, and none delivered: it is no single bad record."""
 
 
 class Lost(NamedTuple):

@@ -1,0 +1,357 @@
+"""The commonest troubles: at first nothing false is said; then the cause, by all that tell of it; then no more."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from safeproducer import FatalError, HoldReason, SafeProducer
+from safeproducer.policy.diagnosis import Attempts, Cause, told_first
+from safeproducer.testing import FakeCluster
+from safeproducer.testing.fake.handlers import metadata
+from tests.inside import engine_of
+
+MODES = ("auto", "held")
+SOON, OVER = 20.0, 2.0
+BLAMES = re.compile(r"acknowledges n|answers, with|takes [\d.]+ s|is not there|callback|refused|throttles|client error")
+
+Make = Callable[..., SafeProducer]
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    """Partition 0 of "t" is led by broker 1, 1 by 2, 2 by 3; so are those of "u"."""
+    with FakeCluster(brokers=3) as made:
+        for topic in "tu":
+            made.create_topic(topic, 3, replication_factor=1)
+        yield made
+
+
+@pytest.fixture
+def make(cluster: FakeCluster) -> Iterator[Make]:
+    made: list[SafeProducer] = []
+
+    def build(mode: str = "auto", warm: bool = True, **more: Any) -> SafeProducer:
+        config: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "safeproducer.mode": mode}
+        producer = SafeProducer({**config, "reconnect.backoff.max.ms": 200, **more})
+        made.append(producer)
+        for partition in range(3 * warm):
+            producer.produce("t", b"warm", partition=partition)
+            producer.produce("u", b"warm", partition=partition)
+        assert producer.flush(SOON) == 0
+        return producer
+
+    yield build
+    end_faults(cluster)
+    for producer in made:
+        with contextlib.suppress(FatalError):
+            producer.close(0)
+
+
+def end_faults(cluster: FakeCluster) -> None:
+    cluster._call(cluster._state.faults._errors.clear)
+
+
+def until(producer: SafeProducer, true: Callable[[], object], send: Callable[[], object] = bool) -> float:
+    """Poll until it is so; after how long."""
+    began = time.monotonic()
+    while not true():
+        assert time.monotonic() < began + SOON, (producer.explain(), producer.health(unresolved_for=0.5))
+        with contextlib.suppress(BufferError):
+            send()
+        producer.poll(0.02)
+    return time.monotonic() - began
+
+
+def codes(producer: SafeProducer, age: float = 0.5) -> set[str]:
+    return {reason.code for reason in producer.health(unresolved_for=age).reasons}
+
+
+def said(producer: SafeProducer, *asked: Any) -> str:
+    """Without addresses, and without what is over."""
+    return re.sub(r" \(127\.0\.0\.1:\d+\)", "", producer.explain(*asked)).partition("Over by now")[0]
+
+
+def nothing_blamed(producer: SafeProducer) -> bool:
+    return not BLAMES.search(said(producer)) and producer.health(unresolved_for=0).ok
+
+
+@pytest.mark.parametrize(("error", "named"), [(19, "NOT_ENOUGH_REPLICAS"), (6, "NOT_LEADER_OR_FOLLOWER")])
+@pytest.mark.parametrize("warm", [False, True], ids=["first", "later"])
+def test_errors_that_are_tried_again_are_told_by_what_librdkafka_does_then(
+    cluster: FakeCluster, make: Make, caplog: pytest.LogCaptureFixture, warm: bool, error: int, named: str
+) -> None:
+    """From the first batch on, too. Nothing that the replicas refute is said, and never that it is silent alone."""
+    producer = make(warm=warm)
+    cluster.fail_next("Produce", error, n=10**6, topic="t")
+
+    def send() -> None:
+        producer.produce("t", b"x", partition=0)
+
+    send()
+    assert nothing_blamed(producer)
+    took = until(producer, lambda: "broker 1 answers, with errors" in said(producer), send)
+    assert took >= 0.9
+    until(producer, lambda: named in said(producer) and not producer.health(unresolved_for=0.5).ok, send)
+    other = {"NOT_ENOUGH_REPLICAS", "NOT_LEADER_OR_FOLLOWER"} - {named}
+    assert not other & set(re.findall("[A-Z_]{9,}", said(producer)))
+    assert said(producer).index("answers, with errors") == said(producer).index(": ") + len(": broker 1 ")
+    refusing = [one for one in producer.health(unresolved_for=0.5).reasons if one.code == "refusing"]
+    assert [
+        bool(re.search(r"it acknowledges none of t \[0\] \(\d+ records in requests", one.sentence)) for one in refusing
+    ] == [True]
+    assert all(
+        " answers" not in one.sentence
+        for one in producer.health(unresolved_for=0).reasons
+        if one.code == "leader_silent"
+    )
+    assert "answers" not in said(producer, "u")
+    with caplog.at_level(logging.WARNING, "safeproducer"):
+        until(producer, lambda: named in caplog.text, send)
+    end_faults(cluster)
+    until(producer, lambda: producer.snapshot().unresolved == 0)
+    assert until(producer, lambda: nothing_blamed(producer)) < OVER
+
+
+def test_a_single_error_that_is_tried_again_blames_nobody(cluster: FakeCluster, make: Make) -> None:
+    """A leader that moves."""
+    producer, end = make(), time.monotonic() + 3.0
+    cluster.fail_next("Produce", 6, n=2, topic="t")
+    while time.monotonic() < end:
+        producer.produce("t", b"x", partition=0)
+        producer.poll(0.05)
+        assert "answers, with" not in said(producer)
+
+
+def test_what_a_leader_refuses_is_told_while_attempts_go_on() -> None:
+    """Records that are in requests for the first time were not refused; metadata that came meanwhile tell the error."""
+    seen = Attempts(-1, sent=10).seen(15, 5, since=1.0, at=1.5, asked=1)
+    assert (seen.refused, seen.lasts(1.6)) == (0, False)
+    seen = seen.seen(20, 5, since=1.5, at=2.0, asked=-1)
+    assert (seen.refused, seen.since, seen.lasts(9.0)) == (5, 1.5, False)
+    again = seen.seen(25, 0, since=2.0, at=2.5, asked=-1)
+    assert [again.lasts(now) for now in (2.4, 2.6, 4.9, 5.1)] == [False, True, True, False]
+    assert "NOT_ENOUGH_REPLICAS" in again.cause(("t", 0), 1, 3.0).sentence
+    asked = seen.seen(25, 0, since=2.0, at=2.5, asked=1).seen(30, 0, since=2.5, at=3.0, asked=1)
+    assert "NOT_LEADER_OR_FOLLOWER" in asked.cause(("t", 0), None, 3.0).sentence
+
+
+def test_what_explains_another_cause_is_told_first() -> None:
+    """Each once."""
+    found = [
+        Cause(code, code) for code in ("expired", "leader_silent", "client_error", "callback", "expired", "linger")
+    ]
+    assert [one.code for one in told_first(found)] == ["callback", "client_error", "leader_silent", "linger", "expired"]
+
+
+def test_a_slow_broker_is_told_with_its_time_and_partitions(cluster: FakeCluster, make: Make) -> None:
+    """It is no reason to be restarted. Others are not named."""
+    producer = make()
+    cluster.delay(1.5, broker=2)
+
+    def send() -> None:
+        for partition in range(3):
+            producer.produce("t", b"x", partition=partition)
+
+    send()
+    assert nothing_blamed(producer)
+    until(producer, lambda: "broker 2 takes 1.5 s for each answer" in said(producer), send)
+    assert re.search(r"acknowledgements of t \[1\]\.", said(producer))
+    assert "takes" not in said(producer, "t", 0)
+    until(producer, lambda: "slow" in codes(producer), send)
+    cluster.delay(0, broker=2)
+    until(producer, lambda: producer.snapshot().unresolved == 0)
+    assert until(producer, lambda: nothing_blamed(producer)) < OVER
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_topic_that_was_deleted_is_told_as_by_the_log(
+    cluster: FakeCluster, make: Make, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    """Its leaders are not called silent; the error of a record says it, too. Made anew it is well."""
+    producer, errors = make(mode, **{"message.timeout.ms": 6_000}), list[Any]()
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.delete_topics(["t"])["t"].result()
+
+    def send() -> None:
+        producer.produce("t", b"x", partition=0, on_delivery=lambda error, _: error and errors.append(error))
+
+    until(producer, lambda: "topic 't' is not there" in said(producer), send)
+    assert "acknowledges n" not in said(producer)
+    until(producer, lambda: codes(producer) == {"unknown_topic"}, send)
+    assert {row.reason for row in producer.snapshot().partitions if row.unresolved} == {HoldReason.UNKNOWN_TOPIC}
+    assert "topic 't' is not there. Create the topic, or grant DESCRIBE on it." in caplog.text
+    until(producer, lambda: errors)
+    assert "topic 't' is not there" in errors[0].str()
+    cluster.create_topic("t", 3, replication_factor=1)
+    send()
+    until(producer, lambda: producer.snapshot().unresolved == 0)
+    assert until(producer, lambda: nothing_blamed(producer)) < OVER
+
+
+@pytest.mark.parametrize("serve", ["poll", "flush", "close"])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_callback_that_blocks_is_named(cluster: FakeCluster, make: Make, mode: str, serve: str) -> None:
+    """With its file and line, since when, and how many reports wait behind it: they are acknowledged."""
+    producer, free, called = make(mode), threading.Event(), threading.Event()
+
+    def blocks(*_: Any) -> None:
+        called.set()
+        free.wait(60)
+
+    cluster.delay(0.3)  # all acknowledgements are there when the first callback runs
+    producer.produce("t", b"x", partition=0, on_delivery=blocks)
+    for _ in range(100):
+        producer.produce("t", b"x", partition=0)
+    server = threading.Thread(target=getattr(producer, serve), args=(SOON,))
+    server.start()
+    assert called.wait(SOON)
+    deadline = time.monotonic() + SOON
+    named = (
+        rf"callback \S+blocks \({re.escape(__file__)}:\d+\) has been running for \d+ s, and 100 report\(s\) wait behind"
+    )
+    while not re.search(named, producer.explain()):
+        assert time.monotonic() < deadline, producer.explain()
+        time.sleep(0.05)
+    told = producer.explain()
+    assert "no acknowledgement yet" not in told
+    assert "Call poll()" not in told
+    assert codes(producer) == {"callback"}
+    assert not producer.health(unresolved_for=0.5).ok
+    free.set()
+    server.join()
+    if serve != "close":
+        until(producer, lambda: nothing_blamed(producer))
+
+
+@pytest.mark.parametrize("error", [29, 44])
+def test_a_producer_whose_every_record_is_refused_is_not_ok(cluster: FakeCluster, make: Make, error: int) -> None:
+    """Once ten were; one alone is only told. What it means and what to do reaches the error of the record."""
+    producer, errors = make(), list[Any]()
+
+    def send() -> None:
+        with contextlib.suppress(Exception):
+            producer.produce("t", b"x", partition=0, on_delivery=lambda error, _: error and errors.append(error))
+
+    cluster.fail_next("Produce", error, topic="t")
+    send()
+    until(producer, lambda: errors)
+    assert (producer.health().ok, codes(producer, 30)) == (True, {"refused"})
+    assert re.search(r"1 record\(s\) of t \[0\] were refused with [A-Z_]+, the last 0 s ago", producer.explain())
+    cluster.fail_next("Produce", error, n=10**6, topic="t")
+    until(producer, lambda: not producer.health().ok, send)
+    told = producer.health()
+    assert len(errors) >= 10
+    assert told.ready
+    (reason,) = told.reasons
+    assert reason.cure
+    assert reason.cure in producer.explain()
+    meaning = reason.sentence.rpartition("since: ")[2]
+    assert meaning in errors[-1].str()
+    assert reason.cure.rstrip(".")[1:] in errors[-1].str()
+    end_faults(cluster)
+    until(
+        producer, lambda: producer.health() == producer.health(unresolved_for=0) and not producer.health().reasons, send
+    )
+
+
+def test_a_topic_that_is_refused_beside_one_that_is_not_is_only_told(cluster: FakeCluster, make: Make) -> None:
+    """The producer works."""
+    producer, refused = make(), list[Any]()
+    cluster.fail_next("Produce", 44, n=10**6, topic="t")
+
+    def send() -> None:
+        producer.produce("t", b"x", partition=0, on_delivery=lambda error, _: refused.append(error))
+        producer.produce("u", b"x", partition=0)
+
+    until(producer, lambda: len(refused) > 20, send)
+    until(producer, lambda: not producer.snapshot().unresolved)
+    assert (producer.health().ok, codes(producer, 30)) == (True, {"refused"})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_name_that_a_broker_advertises_is_not_looked_for_in_the_configuration(
+    cluster: FakeCluster, make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    """It is told whose it is, where to correct it, and who told it; also once records have expired."""
+    monkeypatch.setattr(metadata, "LOOPBACK", "no-such-host.invalid")
+    producer, errors = make(mode, warm=False, **{"message.timeout.ms": 4_000}), list[Any]()
+    producer.produce("t", b"x", partition=0, on_delivery=lambda error, _: errors.append(error))
+    until(producer, lambda: "no-such-host.invalid" in said(producer) or errors)
+    told = producer.explain()
+    assert re.search(r"advertised.listeners of broker \d \(its address was told by 127.0.0.1", told)
+    assert "bootstrap.servers" not in told
+    assert "advertised.listeners of broker" in caplog.text
+    until(producer, lambda: not producer.health(unresolved_for=0.5).ok)
+    assert any("advertised.listeners" in str(one.cure) for one in producer.health(unresolved_for=0.5).reasons)
+    until(producer, lambda: errors)
+    assert "no-such-host.invalid" in errors[0].str()
+    assert "advertised.listeners" in producer.explain()
+
+
+def test_brokers_that_all_stop_are_not_a_topic_that_is_not_there(cluster: FakeCluster, make: Make) -> None:
+    """Also when all that librdkafka knew of topics has expired, with the records."""
+    producer, errors = make(**{"message.timeout.ms": 4_000}), list[Any]()
+    for number in (1, 2, 3):
+        cluster._await(cluster._brokers[number].stop)
+
+    def send() -> None:
+        producer.produce("t", b"x", on_delivery=lambda error, _: errors.append(error))
+
+    until(producer, lambda: "no broker is connected" in said(producer), send)
+    until(producer, lambda: errors, send)
+    assert "no broker is connected" in errors[0].str()
+    reasons = set[Any]()
+    end = time.monotonic() + 3.0
+    while time.monotonic() < end:
+        send()
+        producer.poll(0.05)
+        reasons |= {row.reason for row in producer.snapshot().partitions}
+        assert "no broker is connected" in said(producer)
+        assert "Create the topic" not in said(producer)
+    assert HoldReason.UNKNOWN_TOPIC not in reasons
+    assert HoldReason.NO_BROKER in reasons
+
+
+def test_a_full_queue_behind_a_silent_leader_names_it(cluster: FakeCluster, make: Make) -> None:
+    """To call poll() would make no room."""
+    producer, told = make(**{"queue.buffering.max.messages": 50}), [""]
+    cluster.pause(1)
+
+    def send() -> None:
+        try:
+            producer.produce("t", b"x", partition=0)
+        except BufferError as error:
+            told.append(str(error))
+
+    until(producer, lambda: re.search(r"acknowledges nothing.*Look at that broker", told[-1]), send)
+    assert "Call poll()" not in told[-1]
+    cluster.resume(1)
+    until(producer, lambda: producer.snapshot().unresolved == 0)
+
+
+def test_a_partition_that_is_not_there_is_told_before_any_record(cluster: FakeCluster, make: Make) -> None:
+    """And how many there are."""
+    producer = make()
+    until(producer, lambda: engine_of(producer).holds.partitions.count("t"))
+    assert producer.explain("t", 77) == "There is no partition 77 of t: it has 3, 0 to 2."
+
+
+def test_acknowledged_records_of_a_broker_that_throttles_wait_for_nobody(cluster: FakeCluster, make: Make) -> None:
+    """Their reports wait for poll(): the row of snapshot() has no reason."""
+    producer = make()
+    cluster.set_throttle(60_000, broker=1)
+    producer.produce("t", b"x", partition=0)
+    deadline = time.monotonic() + SOON
+    while "1 report(s) wait for poll()" not in producer.explain() or not producer.snapshot().throttled_brokers:
+        assert time.monotonic() < deadline, producer.explain()
+        time.sleep(0.05)
+    assert {row.reason for row in producer.snapshot().partitions} == {None}

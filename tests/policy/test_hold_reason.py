@@ -13,7 +13,7 @@ NOW = 100.0
 CODES = """
     throttled probing max_in_flight window in_flight linger mode_held first_acknowledgement long_round_trip
     preparing_lane producer_id_quota quota_retry leader_silent backlog outdated_metadata unknown_topic unknown_outcome
-    sequence_gap expiry lane_change lanes_busy lanes_limited key_order producer_id_limit renewing turn
+    sequence_gap expiry lane_change lanes_busy lanes_limited key_order producer_id_limit renewing turn no_broker
 """
 
 

@@ -128,6 +128,11 @@ def _by_code(compare: Callable[[int, int], bool]) -> Callable[[KafkaError, objec
     return method
 
 
+def flags_of(error: KafkaError) -> dict[str, bool]:
+    """With which one like it is made."""
+    return {name: bool(getattr(error, name)()) for name in ("fatal", "retriable", "txn_requires_abort")}
+
+
 class Renewed(Exception):  # noqa: N818 - no call of the application raises it
     """In place of a FatalError: another native producer comes, and the record is to be produced again."""
 
@@ -179,13 +184,7 @@ class DeliveryError(KafkaError):
         attempts: int | None = None,
         possibly_twice: bool = False,
     ) -> None:
-        super().__init__(
-            error.code(),
-            error.str(),
-            fatal=bool(error.fatal()),
-            retriable=bool(error.retriable()),
-            txn_requires_abort=bool(error.txn_requires_abort()),
-        )
+        super().__init__(error.code(), error.str(), **flags_of(error))
         self.outcome = Outcome(outcome)
         self.topic = topic
         self.partition = None if partition == -1 else partition
@@ -225,13 +224,7 @@ class DeliveryError(KafkaError):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        error = KafkaError(
-            self.code(),
-            self.str(),
-            fatal=bool(self.fatal()),
-            retriable=bool(self.retriable()),
-            txn_requires_abort=bool(self.txn_requires_abort()),
-        )
+        error = KafkaError(self.code(), self.str(), **flags_of(self))
         return type(self), (error, self.outcome), self.__dict__
 
 

@@ -359,6 +359,56 @@ def test_interpreter_exit_tells_only_of_what_is_not_known_to_be_written(mode: st
     assert result.returncode == 0
 
 
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_a_loss_is_told_on_stderr_where_logging_disabled_the_logger(mode: str) -> None:
+    """As Django's logging does to all loggers that are there before it is configured."""
+    code = """
+        import logging.config, sys
+        from safeproducer import SafeProducer
+
+        logging.config.dictConfig({"version": 1})
+        producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "safeproducer.mode": sys.argv[1]})
+        producer.produce("t", b"x")
+        """
+    command = [sys.executable, "-c", textwrap.dedent(code), mode]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "safeproducer: 1 record(s) accepted by a SafeProducer made at" in result.stderr
+
+
+def test_a_log_handler_that_produces_when_logging_ends_loses_nothing() -> None:
+    """logging.shutdown() flushes it after the exit was looked at; nothing is told to be lost that is in the log."""
+    code = """
+        import logging
+        from safeproducer import SafeProducer
+        from safeproducer.testing import FakeCluster
+
+        class Ships(logging.Handler):
+            def __init__(self):
+                super().__init__()
+                config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "linger.ms": 500}
+                self.producer, self.lines = SafeProducer(config), []
+
+            def emit(self, record):
+                self.lines.append(record.getMessage())
+
+            def flush(self):
+                while self.lines:
+                    self.producer.produce("t", self.lines.pop())
+                self.producer.flush(30)
+
+        cluster = FakeCluster(brokers=1).__enter__()
+        cluster.create_topic("t")
+        application = logging.getLogger("application")
+        application.addHandler(Ships())
+        application.propagate = False
+        application.error("one")
+        application.handlers[0].producer.produce("t", b"two")
+        """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "lost" not in result.stderr
+
+
 def test_a_refused_constructor_leaves_nothing_behind() -> None:
     """An object whose constructor raised is collected without a second error."""
     with warnings.catch_warnings():

@@ -2,7 +2,7 @@
 
 A native call that may come from inside another one runs on a thread of its own.
 
-Refusals of the producer as a whole are kept for the records that fail by them.
+What ends a producer, or keeps it from logging in, is kept for the records that fail by it.
 """
 
 from __future__ import annotations

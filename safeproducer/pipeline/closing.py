@@ -360,7 +360,7 @@ class Closing:
             f"have no delivery report and are of unknown outcome. Call flush() or close() before letting the producer "
             f"go."
         )
-        logger.error(text)
+        logger.last_words(text)
         self._hooks.call("records_lost", RecordsLost(self._info, reason, unresolved, tuple(open_records)))
         return text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from safeproducer.errors import CallbackReentryError
+from safeproducer.errors import CallbackReentryError, flags_of
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.engine import Engine
@@ -112,8 +112,7 @@ class Transactions:
             if cause.code() != KafkaError.INVALID_PRODUCER_ID_MAPPING:
                 raise
             text = f"{cause.str()}. {advice(cause.name())}"
-            abort, retriable, fatal = cause.txn_requires_abort(), cause.retriable(), cause.fatal()
-        flags = {"txn_requires_abort": bool(abort), "retriable": bool(retriable), "fatal": bool(fatal)}
+            flags = flags_of(cause)
         raise KafkaException(KafkaError(KafkaError.INVALID_PRODUCER_ID_MAPPING, text, **flags))
 
     def abort_for_close(self, timeout: float) -> Exception | None:

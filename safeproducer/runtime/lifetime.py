@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from safeproducer.runtime import forks
+from safeproducer.runtime.log import flush_handlers
 
 Producer = TypeVar("Producer")
 _alive: dict[int, tuple[weakref.ref[Any], Callable[[Any], None], Callable[[Any, str], None]]] = {}
@@ -68,8 +69,10 @@ def _after_fork_in_child() -> None:
 
 
 def _at_exit() -> None:
-    # Locks of threads that are gone must not block the exit, so nothing here waits.
+    # Locks of threads that are gone must not block the exit, so nothing here waits, but for the application's handlers.
     forks.notice()
+    if survivors():
+        flush_handlers()
     for producer, _, report_loss in _survivors():
         report_loss(producer, EXIT)
     for act in _last:

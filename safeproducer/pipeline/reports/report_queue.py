@@ -18,7 +18,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
-from safeproducer.errors import DeliveryError
+from safeproducer.errors import DeliveryError, flags_of
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.policy.types import TopicPartition
@@ -267,13 +267,7 @@ class DatedError(KafkaError):
     """
 
     def __init__(self, error: KafkaError, age: float | None = None) -> None:
-        super().__init__(
-            error.code(),
-            error.str(),
-            fatal=bool(error.fatal()),
-            retriable=bool(error.retriable()),
-            txn_requires_abort=bool(error.txn_requires_abort()),
-        )
+        super().__init__(error.code(), error.str(), **flags_of(error))
         self.served_at = clock.time()
         self.accepted_at = None if age is None else self.served_at - age
 

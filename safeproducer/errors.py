@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from safeproducer.kafka.advice import advice, advice_to, is_permanent
+from safeproducer.kafka.advice import advice, is_permanent
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.policy.outcome import Outcome
 from safeproducer.records import CallSite
@@ -209,8 +209,7 @@ class DeliveryError(KafkaError):
         if self.topic is not None and self.partition is not None:
             tp += f" [{self.partition}]"
         attempts = "" if self.attempts is None else f" after {self.attempts} attempt(s)"
-        why = advice_to(self.name(), self.str())
-        happened = f"a record{tp} failed{attempts} with {self.name()} ({self.str()}){why and '. '}{why}"
+        happened = f"a record{tp} failed{attempts} with {self.name()} ({self.str()})"
         if self.outcome is Outcome.NOT_WRITTEN:
             return f"{happened}. It is not in the log: produce it again when the cause is gone."
         if self.possibly_twice:

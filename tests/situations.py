@@ -584,7 +584,7 @@ CASES = {
         "1 failed, lately with MSG_SIZE_TOO_LARGE",
         health="refused",
         ok=True,
-        cure="Make it smaller, or raise message.max.bytes",
+        cure="Lower batch.size to that limit",
         error="[Mm]essage size too large",
         lasts=0.2,
     ),

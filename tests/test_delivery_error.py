@@ -101,9 +101,8 @@ def test_the_text_of_not_written_says_what_to_do() -> None:
     error = DeliveryError(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Outcome.NOT_WRITTEN, "orders", -1)
     assert error.partition is None
     assert str(error) == (
-        "a record for orders failed with MSG_SIZE_TOO_LARGE (Broker: Message size too large). The batch of the record "
-        "is larger than max.message.bytes of the topic: lower batch.size to that limit, make a record that is larger "
-        "by itself smaller, or have the limit raised. It is not in the log: produce it again when the cause is gone."
+        "a record for orders failed with MSG_SIZE_TOO_LARGE (Broker: Message size too large). It is not in the log: "
+        "produce it again when the cause is gone."
     )
 
 

@@ -258,9 +258,11 @@ def advice(code_name: str, reason: str = "") -> str:
 
 
 def advice_to(code_name: str, reason: str) -> str:
-    """The same without a full stop, of an error that a broker gave; "" for those of librdkafka."""
-    theirs = not code_name.startswith("_") or code_name == "_INVALID_DIFFERENT_RECORD"
-    return advice(code_name, reason)[:-1] if theirs else ""
+    """The same as a clause, of an error that a broker gave; "" for those of librdkafka."""
+    if code_name.startswith("_") and code_name != "_INVALID_DIFFERENT_RECORD":
+        return ""
+    told = advice(code_name, reason)
+    return told[:1].lower() + told[1:-1]
 
 
 def joined(meaning: str, cure: str) -> str:

@@ -71,7 +71,7 @@ def _after_fork_in_child() -> None:
 def _at_exit() -> None:
     # Locks of threads that are gone must not block the exit, so nothing here waits, but for the application's handlers.
     forks.notice()
-    if survivors():
+    if _alive:
         flush_handlers()
     for producer, _, report_loss in _survivors():
         report_loss(producer, EXIT)

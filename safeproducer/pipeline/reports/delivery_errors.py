@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from safeproducer.errors import DeliveryError
+from safeproducer.kafka.advice import advice_to
 from safeproducer.kafka.callback_errors import PURGED, Refusals
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.kafka.statistics import Statistics
@@ -211,9 +212,9 @@ class Failures:
         self.counts[failed] += 1
         since = next((at for at in times[::-1] if at is not None), NEVER)
         producer_id, epoch = self._identity if outcome is Outcome.UNKNOWN else (None, None)
-        why, refused = self.refusals.why(error.code(), fatal), failed.error if is_refusal(error.code()) else ""
+        why = self.refusals.why(error.code(), fatal) or advice_to(failed.error, error.str())
         if topic is not None:
-            late = error.code() == KafkaError._MSG_TIMED_OUT
+            late, refused = error.code() == KafkaError._MSG_TIMED_OUT, failed.error if is_refusal(error.code()) else ""
             why = self.losses.cause(topic, partition, late, refused, error.str()) or why
             self.last[topic] = failed.error if late or refused or not why else f"{failed.error}: {why}"
         if why:

@@ -57,7 +57,7 @@ class Losses:
     def cause(self, topic: str, partition: int | None, late: bool, code: str = "", reason: str = "") -> str:
         """Why a record failed, as far as that is known; `late`: at its deadline; else it was refused with `code`.
 
-        Of a refused one "" unless its topic is not there: its error says what the code means.
+        Of a refused one "" unless its topic is not there: the code says why.
         """
         now, tp = clock.monotonic(), (topic, -1 if partition is None else partition)
         code, before = "" if late else code, self._by_tp.get(tp)

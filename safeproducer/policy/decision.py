@@ -142,11 +142,10 @@ class Hold(NamedTuple):
     again: float = NEVER
 
     def lasts(self, leader: int | None, now: float) -> bool:
-        """Whether it can be the reason now. One whose time is over is another's word until somebody looks again, and so
-        is any broker's throttle time once it is known who leads the partition."""
-        if self.reason is Why.THROTTLED and self.node is None is not leader:
-            return False
-        return self.until is None or self.until > now
+        """Whether it can be the reason now, and no other's word until somebody looks again: its time may be over, or it
+        may be any broker's throttle time, and now the partition's own leader is known."""
+        own = self.reason is not Why.THROTTLED or self.node is not None or leader is None
+        return own and (self.until is None or self.until > now)
 
     def sentence(self, now: float) -> str:
         """For a person: a predicate whose subject is the partition."""

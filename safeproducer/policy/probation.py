@@ -5,8 +5,8 @@ it rejects the first one for now, and takes the next, the first one is missing. 
 alone until its answer. The danger is of one partition, and so is the wait: what one partition has had answered, or not,
 says nothing about another one.
 
-Records that name no partition, before the topic is known, are one batch of their own. librdkafka spreads it over the
-partitions, and those wait for no answer of it: that may be another one's.
+Records that name no partition, before the topic is known, may be of any one. A partition waits until none of them can
+be under way to it, whatever becomes of the others.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from safeproducer.policy.types import TopicPartition
+from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
 
 LONGEST_PACE = 10.0
 """Seconds after which a lane that is still not ready is not waited for any more."""
 LONGEST_ALONE = 120.0
 """Seconds for which the first batch of a partition is waited for, by that partition: a busy cluster may take tens."""
+LONGEST_UNPLACED = 10.0
+"""The same of a batch whose partitions are not known."""
+_SUMS_REST = 0.01
+"""Seconds: a topic may have thousands of partitions."""
 _LATE_THREADS = 0.05
 """A thread that may send has given its record away by then, also on a busy machine."""
 WAITS: Final = 0
@@ -55,17 +59,14 @@ class _Batch(NamedTuple):
     until: float
     before: Answers
     came: bool = False
-
-    def is_over(self, answers: Answers, now: float) -> bool:
-        """Whether nothing waits for it any more."""
-        return self.came or answers != self.before or now >= self.until + LONGEST_ALONE
+    asked_at: float = -NEVER
 
 
 class Probation:
     """While `open`, each partition has one batch under way until its answer. Any thread takes, one looks.
 
     What comes within a `linger` of the first record of a partition is of that batch, up to its size. As long as the
-    producer has no ID, or the topic is not known, nothing leaves librdkafka, and all that comes `gathers` in it.
+    producer has no ID, nothing leaves librdkafka, and all that comes `gathers` in it.
 
     With `repeats` the next batch of a partition is alone, too: while round trips are measured, or all that comes would
     go directly just before they prove long; and while a batch lane is being made for them (`paced`), as more would keep
@@ -81,6 +82,7 @@ class Probation:
         self._paced_since: float | None = None
         self._begun: dict[TopicPartition, _Batch] = {}
         self._unanswered: deque[TopicPartition] = deque()
+        self._has_nothing_of: Callable[[TopicPartition, float], bool] = lambda *_: False
 
     @property
     def starts(self) -> bool:
@@ -94,21 +96,40 @@ class Probation:
 
     def takes(self, tp: TopicPartition, size: int, answers: Asked, now: float) -> int:
         """Whether a record more of the partition may go: it WAITS, goes ON_PROBATION, or is FREE."""
-        batch = self._begun.get(tp)
         if not self.open:
             return FREE
-        if batch is None or batch.is_over(answers(tp), now):
+        batch, placed = self._begun.get(tp), tp[1] >= 0
+        if batch is not None and batch.records > 0 and batch.bytes >= size and (now < batch.until or self._gathers):
+            self._begun[tp] = batch._replace(records=batch.records - 1, bytes=batch.bytes - size)
+            return ON_PROBATION
+        unplaced = tp[0], UNPLACED
+        if not (placed and batch) and not self._is_over(unplaced, answers, now, tp if placed else None):
+            return WAITS
+        if batch is None or not placed or self._is_over(tp, answers, now):
             before = answers(tp)
-            if batch is not None and (batch.came or before[0] > batch.before[0]) and not self._repeats:
+            if placed and batch and (batch.came or before[0] > batch.before[0]) and not self._repeats:
                 return FREE
             records, left = self._most  # the first goes whatever its size: nothing else would end the wait
             self._begun[tp] = _Batch(records - 1, left - size, now + self._linger, before)
             self._unanswered.append(tp)
             return ON_PROBATION
-        if batch.records > 0 and batch.bytes >= size and (now < batch.until or self._gathers or tp[1] < 0):
-            self._begun[tp] = batch._replace(records=batch.records - 1, bytes=batch.bytes - size)
-            return ON_PROBATION
         return WAITS
+
+    def _is_over(self, tp: TopicPartition, answers: Asked, now: float, of: TopicPartition | None = None) -> bool:
+        """Whether nothing waits for the batch of a partition any more; for records that named none, `of` does not if
+        all of them are answered, or statistics show librdkafka, which spreads them, without any of `of`."""
+        if (batch := self._begun.get(tp)) is None or tp[1] >= 0:
+            return batch is None or batch.came or answers(tp) != batch.before or now >= batch.until + LONGEST_ALONE
+        since = batch.until + _LATE_THREADS
+        if now < batch.until or self._gathers:  # what names a partition meanwhile is of the same batch
+            return of is not None
+        if batch.came or (of and self._has_nothing_of(of, since) and self._has_nothing_of(tp, since)):
+            return True
+        if now >= batch.asked_at + _SUMS_REST:
+            over = sum(answers(tp)) >= sum(batch.before) + self._most[0] - batch.records
+            over = over or now >= batch.until + LONGEST_UNPLACED
+            self._begun[tp] = batch = batch._replace(came=over, asked_at=now)
+        return batch.came
 
     def give_back(self, tp: TopicPartition, size: int) -> None:
         """A record was not sent after all, so no answer to it will end the wait."""
@@ -119,17 +140,18 @@ class Probation:
         else:
             self._begun[tp] = batch._replace(records=batch.records + 1, bytes=batch.bytes + size)
 
-    def closes(self, tp: TopicPartition, answers: Answers, now: float) -> bool:
+    def closes(self, tp: TopicPartition, answers: Asked, now: float) -> bool:
         """Whether records of this partition wait for its answer."""
         batch = self._begun.get(tp)
-        if not self.open or batch is None or batch.is_over(answers, now):
+        if not self.open or batch is None or self._is_over(tp, answers, now):
             return False
-        return batch.records <= 0 or batch.bytes <= 0 or not (now < batch.until or self._gathers or tp[1] < 0)
+        return batch.records <= 0 or batch.bytes <= 0 or not (now < batch.until or self._gathers)
 
     def acknowledged(self, has_nothing_of: Callable[[TopicPartition, float], bool]) -> None:
         """Statistics are there, which may show that all of a partition came, though its reports are kept back."""
+        self._has_nothing_of = has_nothing_of
         for tp, batch in self._begun.copy().items():
-            if not batch.came and has_nothing_of(tp, batch.until + _LATE_THREADS):
+            if tp[1] >= 0 and not batch.came and has_nothing_of(tp, batch.until + _LATE_THREADS):
                 self._begun[tp] = batch._replace(came=True)
 
     def look(self, answers: Asked, seen: Seen, in_lane: int, now: float) -> bool:
@@ -139,7 +161,7 @@ class Probation:
         self._paced_since = (now if self._paced_since is None else self._paced_since) if wants_lane else None
         waits_for_lane = self._paced_since is not None and now <= self._paced_since + LONGEST_PACE
         # The first one alone is looked at: all must be over, in whichever order.
-        while self._unanswered and self._is_over(self._unanswered[0], answers, in_lane, now):
+        while self._unanswered and self._is_answered(self._unanswered[0], answers, in_lane, now):
             self._unanswered.popleft()
         starts = self.starts and (bool(self._unanswered) or measuring or not self._begun)
         self.paced = waits_for_lane and not starts
@@ -150,12 +172,8 @@ class Probation:
             self._unanswered.clear()
         return before != (self.open, self.paced, self._repeats)
 
-    def _is_over(self, tp: TopicPartition, answers: Asked, in_lane: int, now: float) -> bool:
+    def _is_answered(self, tp: TopicPartition, answers: Asked, in_lane: int, now: float) -> bool:
         batch = self._begun.get(tp)
-        if batch is None or batch.is_over(answers(tp), now):
-            return True
-        if in_lane or now < batch.until + _LATE_THREADS:
-            return False
-        # The lane is empty: what was refused is answered by nothing.
-        self._begun[tp] = batch._replace(came=True)
-        return True
+        if batch is not None and not in_lane and now >= batch.until + _LATE_THREADS:
+            self._begun[tp] = batch._replace(came=True)  # the lane is empty: what was refused is answered by nothing
+        return self._is_over(tp, answers, now)

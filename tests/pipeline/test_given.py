@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
+from safeproducer.pipeline.cluster.cluster_view import BrokerInfo
 from safeproducer.pipeline.lanes.direct_lane import DirectLane, DirectLaneCounts
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.settings.delivery import read
@@ -25,6 +26,11 @@ def shown(at: float, accepted: int, acknowledged: int, sent: int | None = None, 
 
 def lane(counters: DeliveryCounters, given: DirectLaneCounts | None = None) -> DirectLane:
     return DirectLane(read({}, OwnSettings(), idempotent=True, wants_statistics=False), counters, given)
+
+
+def unheard(_: int) -> BrokerInfo:
+    """No broker was seen to answer."""
+    return BrokerInfo()
 
 
 def batch(counters: DeliveryCounters, count: int) -> None:
@@ -54,7 +60,7 @@ def test_records_of_the_new_owner_are_waited_for(
         accepted, total = accepted + one_by_one, total + one_by_one + by_batch
         at += 1e6
         if seen:
-            owner.update(shown(at, accepted, total - min(1, one_by_one), inside=min(1, one_by_one)), 0.0)
+            owner.update(shown(at, accepted, total - min(1, one_by_one), inside=min(1, one_by_one)), 0.0, unheard)
         given_by_all = owner.given.passed_on(counters, at + 1)
         given_by_all.taken_over(at + 2)
         assert given_by_all.backlogs.earliest() is None, "what has ended has no age"
@@ -64,14 +70,14 @@ def test_records_of_the_new_owner_are_waited_for(
         batch(counters, in_batches)
     at += 1e6
     accepted, new = accepted + singly, singly + in_batches
-    owner.update(shown(at, accepted, total, inside=new), 0.0)
+    owner.update(shown(at, accepted, total, inside=new), 0.0, unheard)
     assert owner.backlogs.waiting() == {TP}
     earliest = owner.backlogs.earliest()
     assert earliest is not None
     assert earliest >= given_by_all.since, "no record of the new owner is older than its time"
-    owner.update(shown(at + 1, accepted, total + new - 1, inside=1), 0.0)
+    owner.update(shown(at + 1, accepted, total + new - 1, inside=1), 0.0, unheard)
     assert owner.backlogs.waiting() == {TP}
-    owner.update(shown(at + 2, accepted, total + new), 0.0)
+    owner.update(shown(at + 2, accepted, total + new), 0.0, unheard)
     assert not owner.backlogs.waiting()
 
 
@@ -81,7 +87,7 @@ def test_statistics_from_before_are_not_the_new_owners() -> None:
     given_by_all = lane(counters).given.passed_on(counters, 10.0)
     given_by_all.taken_over(20.0)
     owner = lane(counting(), given_by_all)
-    owner.update(shown(19.0, 5, 2, inside=3), 0.0)
+    owner.update(shown(19.0, 5, 2, inside=3), 0.0, unheard)
     assert not owner.backlogs.waiting()
     assert owner.unacknowledged(20.0) != 0
 
@@ -90,7 +96,7 @@ def test_the_proof_of_never_sent_counts_the_new_owners_records_alone() -> None:
     """The former one gave 5 singly and 4 by a batch call, all of them sent; of the new one's 3 one was sent."""
     counters = counting()
     former = lane(counters)
-    former.update(shown(1e6, 2, 2), 0.0)
+    former.update(shown(1e6, 2, 2), 0.0, unheard)
     batch(counters, 4)
     given_by_all = former.given.passed_on(counters, 2e6)
     given_by_all.taken_over(2e6)

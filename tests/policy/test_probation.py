@@ -8,6 +8,7 @@ from safeproducer.policy.probation import (
     FREE,
     LONGEST_ALONE,
     LONGEST_PACE,
+    LONGEST_UNPLACED,
     ON_PROBATION,
     WAITS,
     Answers,
@@ -54,16 +55,16 @@ def test_what_comes_within_a_linger_is_one_batch() -> None:
     start = begun()
     assert start.takes(A, 1, NONE, 5.0) == ON_PROBATION
     assert start.takes(A, 1, NONE, 5.0 + LINGER / 2) == ON_PROBATION
-    assert not start.closes(A, NO_ANSWERS, 5.0 + LINGER / 2)
+    assert not start.closes(A, NONE, 5.0 + LINGER / 2)
     assert start.takes(A, 1, NONE, 5.0 + LINGER) == WAITS
-    assert start.closes(A, NO_ANSWERS, 5.0 + LINGER)
+    assert start.closes(A, NONE, 5.0 + LINGER)
 
 
 @pytest.mark.parametrize(("records", "size"), [(3, 10_000), (100, 3)])
 def test_a_batch_ends_by_count_and_by_size(records: int, size: int) -> None:
     start = begun(records, size)
     assert [start.takes(A, 1, NONE, 5.0) for _ in range(4)] == [ON_PROBATION] * 3 + [WAITS]
-    assert start.closes(A, NO_ANSWERS, 5.0)
+    assert start.closes(A, NONE, 5.0)
     assert start.takes(B, 1, NONE, 5.0) == ON_PROBATION
 
 
@@ -84,23 +85,52 @@ def test_a_partition_waits_for_its_own_answer_alone(others: int) -> None:
     assert start.takes(A, 1, NONE, 6.0) == WAITS
     assert [start.takes(A, 1, told(1, 0), 6.0) for _ in range(500)] == [FREE] * 500
     assert start.takes(sick[-1], 1, NONE, 6.0) == WAITS
-    assert not start.closes(A, (1, 0), 6.0)
+    assert not start.closes(A, told(1), 6.0)
     assert start.takes(B, 1, NONE, 6.0) == ON_PROBATION, "a partition that comes later"
 
 
+def test_a_batch_without_a_partition_may_be_of_each_one_of_its_topic() -> None:
+    """Until all of it is answered: it may be of another one, which is refused."""
+    start, unplaced = begun(), ("a", UNPLACED)
+    assert start.takes(unplaced, 1, NONE, 5.0) == ON_PROBATION
+    assert start.takes(unplaced, 1, NONE, 5.0) == ON_PROBATION
+    assert start.takes(A, 1, NONE, 5.0) == ON_PROBATION, "it is of the same batch"
+    other = ("a", 1)
+    assert start.takes(unplaced, 1, NONE, 5.1) == start.takes(other, 1, NONE, 5.1) == WAITS
+    assert start.takes(B, 1, NONE, 5.1) == ON_PROBATION, "a partition of another topic"
+    assert start.takes(other, 1, told(1), 5.11) == WAITS, "half of it"
+    assert not start.look(told(1), Seen(), 3, 5.12), "and what comes now is not free"
+    assert start.takes(other, 1, told(1), 5.13) == WAITS
+    assert start.takes(other, 1, told(1, 1), 5.135) == WAITS, "sums are dear"
+    assert start.takes(unplaced, 1, told(1, 1), 5.15) == ON_PROBATION
+    assert start.takes(other, 1, told(1, 1), 5.2) == WAITS, "for that one, which is another batch"
+    assert start.takes(other, 1, told(1, 1), 5.2 + LINGER + LONGEST_UNPLACED) == ON_PROBATION
+
+
 @pytest.mark.parametrize("topics", [1, 1_000])
-def test_no_partition_waits_for_records_that_named_none(topics: int) -> None:
-    """They may be of another partition of the topic, which is refused; and a look at one topic is none at others."""
+def test_no_partition_waits_for_what_another_one_has_of_such_a_batch(topics: int) -> None:
+    """Statistics show that librdkafka has nothing of it. A look at one topic is none at others."""
     start, counts = begun(), Counts()
     names = [f"t{number}" for number in range(topics)]
     for name in names:
         assert start.takes((name, UNPLACED), 1, counts, 5.0) == ON_PROBATION
+    sick = {("t0", 0)}
+    placed = names[1:]
+
+    def has_nothing_of(tp: TopicPartition, since: float) -> bool:
+        """Librdkafka knows the other topics, and has given all their records to partitions."""
+        return since < 5.5 and tp not in sick and (tp[0] in placed or tp[1] >= 0)
+
+    start.acknowledged(has_nothing_of)
     counts.asked = 0
     for name in names:
-        assert start.takes((name, 0), 1, counts, 6.0) == ON_PROBATION, "its own first batch"
-        assert start.takes((name, 0), 1, counts, 7.0) == WAITS, "for its own answer"
-    assert counts.asked <= 3 * topics
-    assert start.takes((names[0], UNPLACED), 1, counts, 8.0) == ON_PROBATION
+        expected = ON_PROBATION if name in placed else WAITS
+        assert start.takes((name, 1), 1, counts, 6.0) == expected
+        assert start.takes((name, 0), 1, counts, 6.0) == expected
+    assert counts.asked <= 2 * topics + 1
+    placed = names
+    assert start.takes(("t0", 1), 1, counts, 7.0) == ON_PROBATION
+    assert start.takes(("t0", 0), 1, counts, 7.0) == WAITS
 
 
 def test_what_failed_is_followed_by_another_first_batch() -> None:
@@ -116,8 +146,8 @@ def test_no_answer_is_waited_for_without_end() -> None:
     start.takes(A, 1, NONE, 5.0)
     end = 5.0 + LINGER + LONGEST_ALONE
     assert start.takes(A, 1, NONE, end - 0.1) == WAITS
-    assert start.closes(A, NO_ANSWERS, end - 0.1)
-    assert not start.closes(A, NO_ANSWERS, end)
+    assert start.closes(A, NONE, end - 0.1)
+    assert not start.closes(A, NONE, end)
     assert start.takes(A, 1, NONE, end) == ON_PROBATION
 
 
@@ -133,16 +163,6 @@ def test_all_is_one_batch_that_comes_before_the_producer_has_its_id() -> None:
     assert start.takes(A, 1, NONE, 6.0) == WAITS, "it had an ID before"
 
 
-def test_all_is_one_batch_that_comes_before_its_topic_is_known() -> None:
-    """Nothing of it leaves librdkafka. After small first batches others would go as soon as one has its answer."""
-    start, unplaced = begun(3), ("a", UNPLACED)
-    for now in (5.0, 6.0, 7.0):
-        assert not start.closes(unplaced, NO_ANSWERS, now)
-        assert start.takes(unplaced, 1, NONE, now) == ON_PROBATION
-    assert start.closes(unplaced, NO_ANSWERS, 7.0)
-    assert start.takes(unplaced, 1, NONE, 7.0) == WAITS
-
-
 @pytest.mark.parametrize(("first", "second"), [(A, B), (B, A)])
 def test_it_ends_when_each_partition_has_its_answer(first: TopicPartition, second: TopicPartition) -> None:
     start, counts = begun(), Counts()
@@ -155,7 +175,7 @@ def test_it_ends_when_each_partition_has_its_answer(first: TopicPartition, secon
     assert start.look(counts, Seen(), 2, 1.0)
     assert not start.open
     assert start.takes(A, 1, NONE, 1.0) == FREE
-    assert not start.closes(A, NO_ANSWERS, 1.0)
+    assert not start.closes(A, NONE, 1.0)
 
 
 def test_it_ends_though_an_answer_never_comes() -> None:
@@ -247,4 +267,4 @@ def test_after_a_rest_it_waits_for_the_first_record() -> None:
 def test_one_that_is_not_wanted_holds_nothing() -> None:
     start = Probation(1, 1, LINGER, False)
     assert [start.takes(A, 5, NONE, 0.0) for _ in range(5)] == [FREE] * 5
-    assert not start.closes(A, NO_ANSWERS, 0.0)
+    assert not start.closes(A, NONE, 0.0)

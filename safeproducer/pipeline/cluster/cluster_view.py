@@ -306,10 +306,6 @@ class ClusterView:
         """Whether this broker was seen to answer Produce requests that were sent after `since`."""
         return node is not None and self.broker_info(node).answered[0] > since
 
-    def answered_at(self, node: int) -> float:
-        """When this broker was seen to answer Produce requests last."""
-        return self.broker_info(node).answered[1]
-
     def sick(self, tp: TopicPartition, now: float) -> Iterator[Cause]:
         """What a leader answers to records that wait for it, and how late."""
         node = self.partitions.leader(*tp)

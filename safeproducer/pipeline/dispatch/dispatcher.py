@@ -191,9 +191,8 @@ class Dispatcher(FactGatherer):
         why, cluster = buffer.why, self._holds.cluster
         if why is None or why.reason is not HoldReason.THROTTLED or why.until != why.again:  # else it leaves its lane
             return None
-        if cluster.partitions.leader(*buffer.tp) != why.node:
-            return None
-        if (until := cluster.throttle.deadline(why.node, now)) is not None:
+        until = cluster.throttle.deadline(why.node, now) if cluster.partitions.leader(*buffer.tp) == why.node else None
+        if until is not None:
             buffer.wait_for(why._replace(until=until, again=until), now)
         return until
 

@@ -148,23 +148,18 @@ class Holds:
     def of_each(self, some: list[PartitionBuffer] | None, now: float) -> Iterator[tuple[PartitionBuffer, Hold | None]]:
         """Why each of these is held back, or of all that there are; which is asked once for those of a broker that
         throttles, and for all others that are alike and idle: they may be thousands."""
-        starts, others, direct = self.starting, self.beside_probation(now), self.direct
-        differ = bool(direct and direct.gaps) or self.cluster.outdated.concerns_any(DIRECT_LANE, now)
-        deadlines = self.cluster.throttle.deadlines(now)
+        deadlines, direct = self.cluster.throttle.deadlines(now), self.direct
+        differ = (direct is not None and direct.limited) or self.cluster.outdated.concerns_any(DIRECT_LANE, now)
         of_kind: dict[tuple[object, ...], Hold | None] = {}
         for buffer in tuple(self.buffers.values()) if some is None else some:
-            hold, tp = None, buffer.tp
-            node = self.partitions.info(tp).leader
+            node = self.partitions.info(buffer.tp).leader
             if node not in deadlines and (differ or buffer.pinned or buffer.records):
-                hold = self.direct_hold(buffer, now) if others or starts or buffer.pinned else None
-            elif others:
-                kind: tuple[object, ...] = (node,)
-                if node not in deadlines and direct is not None:
-                    kind = node, self.partitions.known(tp[0]), tp in direct.silent, tp in direct.old, direct.keeps(tp)
-                if kind not in of_kind:
-                    of_kind[kind] = self.direct_hold(buffer, now)
-                hold = of_kind[kind]
-            yield buffer, hold
+                yield buffer, self.direct_hold(buffer, now)
+                continue
+            kind = node, self.partitions.known(buffer.topic), direct is not None and direct.keeps(buffer.tp)
+            if kind not in of_kind:
+                of_kind[kind] = self.direct_hold(buffer, now)
+            yield buffer, of_kind[kind]
         if some is None:
             self._held_until = deadlines
 

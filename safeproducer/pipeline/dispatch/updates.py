@@ -218,7 +218,7 @@ class ClientUpdates:
         self._apply(found, DIRECT_LANE)
         if self.delivery.owns_timeout:
             direct.look_at_epochs(found, self.failures.fenced)
-        for tp in direct.update(found, self.holds.round_trip.seconds, self.holds.cluster.answered_at):
+        for tp in direct.update(found, self.holds.round_trip.seconds, self.holds.cluster.broker_info):
             self.holds.cluster.outdated.answered_late(tp, DIRECT_LANE, found.at - LATE, found.at)
         self.changed = True
 

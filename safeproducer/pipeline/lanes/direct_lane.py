@@ -15,6 +15,7 @@ from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.lanes.renewing import USED_UP, LaneFailure
 from safeproducer.pipeline.reports.counters import BatchCount, DeliveryCounters
 from safeproducer.policy.backlog import Backlogs
+from safeproducer.policy.client_reports import BrokerInfo
 from safeproducer.policy.pacing import LATE, LATE_TIMES
 from safeproducer.policy.probation import Probation, Seen
 from safeproducer.policy.renewals import Epochs
@@ -128,8 +129,8 @@ class DirectLaneCounts:
             self.backlogs.forgive()
             self.unsent.emptied(found, batches)
 
-    def silent(self, patience: float, answered_at: Callable[[int], float]) -> frozenset[TopicPartition]:
-        """As Backlogs.silent(), by the last statistics; when a broker was seen to answer a Produce request last."""
+    def silent(self, patience: float, broker: Callable[[int], BrokerInfo]) -> frozenset[TopicPartition]:
+        """As Backlogs.silent(), by the last statistics."""
         if (found := self._seen) is None:
             return frozenset()
 
@@ -137,7 +138,7 @@ class DirectLaneCounts:
             entry = found.partitions.get(tp)
             if entry is None or (entry.leader < 0 and not entry.sent):
                 return found.at  # who leads it is not known yet: nobody owes anything
-            return answered_at(entry.leader)
+            return broker(entry.leader).answered[1]
 
         return self.backlogs.silent(found.at, patience, answered)
 
@@ -221,7 +222,7 @@ class DirectLane:
 
     def closes(self, tp: TopicPartition, now: float) -> bool:
         """Whether records of this partition wait for the answer to its batch on probation."""
-        return self.probation.open and self.probation.closes(tp, self._counters.answers(tp), now)
+        return self.probation.open and self.probation.closes(tp, self._counters.answers, now)
 
     def rest(self) -> None:
         """Nothing was accepted for a while, and nothing is under way."""
@@ -290,9 +291,7 @@ class DirectLane:
         if epochs.used_up(found.producer_epoch) or epochs.only_fenced(requests, acknowledged, fenced):
             self.fail(USED_UP)
 
-    def update(
-        self, found: Statistics, round_trip: float, answered_at: Callable[[int], float]
-    ) -> frozenset[TopicPartition]:
+    def update(self, found: Statistics, rtt: float, broker: Callable[[int], BrokerInfo]) -> frozenset[TopicPartition]:
         """Statistics of it; the partitions that were silent and are not now."""
         self.gaps.in_epoch(found.producer_epoch)
         if found.messages:
@@ -310,7 +309,7 @@ class DirectLane:
             self._acknowledged(tp, entry.acknowledged)
         age = NEVER if timeout is None else max(LATE, timeout * _OLD_SHARE)
         self.old = self.backlogs.old(found.at, age)
-        self.silent = self.given.silent(max(LATE, LATE_TIMES * round_trip) + self._delivery.linger, answered_at)
+        self.silent = self.given.silent(max(LATE, LATE_TIMES * rtt) + self._delivery.linger, broker)
         return before - self.silent
 
     def _over(self, tp: TopicPartition, entry: PartitionStatistics) -> bool:

@@ -114,12 +114,14 @@ def _rows(
 
 
 def holds(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
-    """Records that wait in this process, and how long partitions have waited."""
-    now, buffers = clock.monotonic(), engine.dispatcher.record_buffer
+    """Records that wait in this process, how long partitions have waited, and how much of their time is used up."""
+    now, buffers, timeout = clock.monotonic(), engine.dispatcher.record_buffer, engine.updates.delivery.timeout
     for buffer in () if over else buffers.all:
         if count := buffer.waiting:
             reason = engine.holds.waits_for(buffer, now).reason
             yield names.HELD, (*labels.of(engine, *buffer.tp), (names.HOLD_REASON, reason.value)), count
+    for tp, accepted in buffers.oldest().items() if timeout and not over else ():
+        yield names.DEADLINE_USED, labels.of(engine, *tp), (now - accepted) / timeout
     for (tp, reason), seconds in engine.holds.hold_times(engine.route.retired_at).items():
         yield names.HOLD_TIME, (*labels.of(engine, *tp), (names.HOLD_REASON, reason.value)), seconds
 
@@ -168,18 +170,22 @@ def lanes(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
     yield names.SPLITS, attributes, pool.splits
     principal = engine.notifications.info.principal
     yield names.PRODUCER_IDS, ((names.PRINCIPAL, principal), *attributes), engine.gate.taken
+    yield names.LOGINS_REFUSED, attributes, engine.events.logins_refused
     for cause, count in pool.renewing.causes.copy().items():
         yield names.RENEWALS, ((names.ERROR_TYPE, cause), *attributes), count
 
 
 def buffers(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
-    """How much room is used."""
+    """How much room is used, and by records that no broker can be given."""
     if over:
         return
     attributes, buffer = labels.of(engine), engine.dispatcher.record_buffer
     accepted, delivered, failed = engine.counters.totals()
+    unresolved = max(0, accepted - delivered - failed)
+    connected = engine.holds.cluster.connected() or not engine.updates.interval  # no statistics, no knowledge
+    yield names.DISCONNECTED, attributes, 0 if connected else unresolved
     # librdkafka counts events, too, which stay there while nobody polls.
-    yield names.BUFFER_RECORDS, attributes, max(0, min(buffer.records, accepted - delivered - failed))
+    yield names.BUFFER_RECORDS, attributes, min(buffer.records, unresolved)
     yield names.BUFFER_BYTES, attributes, buffer.bytes()
     if buffer.limit.bytes is not None:
         yield names.BUFFER_LIMIT, attributes, buffer.limit.bytes

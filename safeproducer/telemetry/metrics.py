@@ -45,39 +45,42 @@ class Instrument:
 
 _SENT = (names.SYSTEM, names.OPERATION_NAME, names.DESTINATION_NAME, names.ERROR_TYPE)
 _TOPIC = (names.DESTINATION_NAME,)
-_HOLD = (*_TOPIC, names.HOLD_REASON)
+_ENDED, _WINDOW, _HOLD = (*_SENT, names.OPERATION_TYPE), (*_TOPIC, names.WINDOW_SOURCE), (*_TOPIC, names.HOLD_REASON)
 _BROKER = (names.SERVER_ADDRESS, names.SERVER_PORT)
 
 INSTRUMENTS: tuple[Instrument, ...] = tuple(
     Instrument(*row)
     for row in (
         (names.SENT, "counter", "{message}", _SENT, "Records handed to librdkafka that ended; none that was not sent."),
-        (
-            names.DURATION,
-            "histogram",
-            "s",
-            (*_SENT, names.OPERATION_TYPE),
-            "From produce() to the end of a record; of a fair sample.",
-        ),
+        (names.DURATION, "histogram", "s", _ENDED, "From produce() to the end of a record; of a fair sample."),
         (names.ACCEPTED, "counter", "{record}", _TOPIC, "Records that produce() accepted."),
         (names.ENDED, "counter", "{record}", (*_TOPIC, names.OUTCOME), "Records that ended, by what became of them."),
         (names.UNRESOLVED, "up-down counter", "{record}", _TOPIC, "Accepted records without a delivery report."),
+        (names.DISCONNECTED, "up-down counter", "{record}", (), "Those of producers that are connected to no broker."),
         (names.HELD, "up-down counter", "{record}", _HOLD, "Records that wait in this process, by the reason."),
         (names.HOLD_TIME, "counter", "s", _HOLD, "For how long partitions waited, added up, by the reason."),
+        (
+            names.DEADLINE_USED,
+            "gauge",
+            "{deadline}",
+            _TOPIC,
+            "Share of message.timeout.ms that the oldest record used.",
+        ),
         (names.THROTTLE_TIME, "counter", "s", _BROKER, "Throttle times that a broker announced, added up."),
         (names.THROTTLE_REMAINING, "gauge", "s", _BROKER, "Until the throttle time of a broker is over; 0 after it."),
         (
             names.WINDOW,
             "gauge",
             "{batch}",
-            (*_TOPIC, names.WINDOW_SOURCE),
-            "Batches of a partition that may be under way; of several partitions the least.",
+            _WINDOW,
+            "Batches of a partition that may be under way; the least of several.",
         ),
         (names.LANES, "up-down counter", "{lane}", (), "Batch lanes that there are."),
         (names.BATCHES, "counter", "{batch}", (), "Batches that were handed over to a batch lane."),
         (names.SPLITS, "counter", "{request}", (), "Requests that librdkafka made of such batches beyond one each."),
         (names.PRODUCER_IDS, "counter", "{producer_id}", (names.PRINCIPAL,), "New producer IDs, of all lanes."),
         (names.RENEWALS, "counter", "{renewal}", (names.ERROR_TYPE,), "Native producers that were made anew."),
+        (names.LOGINS_REFUSED, "counter", "{login}", (), "Times that a client error told of a login that was refused."),
         (names.BUFFER_RECORDS, "gauge", "{record}", (), "Records that take room in the buffers."),
         (names.BUFFER_BYTES, "gauge", "By", (), "Bytes that take room in the buffers."),
         (names.BUFFER_LIMIT, "gauge", "By", (), "Bytes that there is room for."),
@@ -85,14 +88,10 @@ INSTRUMENTS: tuple[Instrument, ...] = tuple(
     )
 )
 _KINDS = {each.name: each.kind for each in INSTRUMENTS}
-_MAKERS = {
-    "counter": "create_observable_counter",
-    "up-down counter": "create_observable_up_down_counter",
-    "gauge": "create_observable_gauge",
-}
 _COMBINED: dict[str, Callable[[float, float], float]] = {
     names.THROTTLE_REMAINING: max,
     names.BROKER_RTT: max,
+    names.DEADLINE_USED: max,
     names.WINDOW: min,
 }
 """How the figures of several producers become one; all others are added up."""
@@ -134,7 +133,8 @@ class _Collection:
         try:
             if each.kind != "histogram":
                 callbacks = [lambda _, name=each.name: self.observe(name)]
-                getattr(meter, _MAKERS[each.kind])(each.name, callbacks, each.unit, each.description)
+                make = getattr(meter, f"create_observable_{each.kind.replace('-', '_').replace(' ', '_')}")
+                make(each.name, callbacks, each.unit, each.description)
                 return
             advice = {"explicit_bucket_boundaries_advisory": _BOUNDARIES}
             try:

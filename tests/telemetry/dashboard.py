@@ -85,6 +85,8 @@ Records sent in vain | short | @error.type | <messaging.client.sent.messages{err
 From produce() to the end | s | p50 | histogram_quantile(0.50, DURATION)
 From produce() to the end | s | p95 | histogram_quantile(0.95, DURATION)
 Records without an end | short | @messaging.destination.name | <safeproducer.records.unresolved>
+Records of producers without a connection | short | @instance | <safeproducer.records.disconnected>
+Used part of the longest wait's deadline | percentunit | max @messaging.destination.name | <safeproducer.deadline.used>
 Held records | short | @safeproducer.hold.reason | <safeproducer.records.held>
 Held partitions | short | @safeproducer.hold.reason | rate(<safeproducer.hold.time>[R])
 Time until the throttle is over | s | max @server.address @server.port | <safeproducer.throttle.remaining>
@@ -93,6 +95,7 @@ Round trip | s | max @server.address @server.port | max_over_time(<safeproducer.
 Used part of the buffer | percentunit | max @instance | <safeproducer.buffer.bytes> / <safeproducer.buffer.limit>
 Records in the buffer | short | @instance | <safeproducer.buffer.records>
 New producer IDs in an hour | short | @safeproducer.principal | increase(<safeproducer.producer_ids>[1h])
+Refused logins | short | @instance | increase(<safeproducer.logins.refused>[5m])
 Native producers made anew | short | @error.type | <safeproducer.renewals>
 Batch lanes and windows | short | lanes | sum(<safeproducer.lanes>)
 Batch lanes and windows | short | smallest window | min(<safeproducer.window>)
@@ -127,7 +130,27 @@ def panels() -> list[Panel]:
 
 # Name, for how long the comparison must hold, the comparison; then a sentence, then the cure.
 _ALERTS = """
-SafeproducerRecordsHeld | 5m | sum by (PROCESS, TOPIC, REASON) (<safeproducer.records.held{REASON!~"USUAL"}>) > 0
+SafeproducerRecordsFail | 0m | FAILED / ENDED>[2m])) > 0.01
+More than one in a hundred records of TOPIC fail
+The error of each record says why: [records fail](symptoms.md#records-fail).
+
+SafeproducerNothingDelivered | 1m | DUE > 0 unless DELIVERED > 0
+Records of TOPIC are accepted, and none is delivered minute after minute
+Ask [explain()](symptoms.md) of that process: it names the cause.
+
+SafeproducerDeadlineNear | 0m | max by (PROCESS, TOPIC) (<safeproducer.deadline.used>) > 0.5
+A record of TOPIC has waited for more than half of message.timeout.ms, and will fail at its end
+Ask [explain()](symptoms.md) of that process: it names the cause.
+
+SafeproducerNoBrokerAnswers | 1m | AWAY > 0
+Records wait, and no broker answers
+See whether brokers run and can be reached from there: [records fail](symptoms.md#records-fail).
+
+SafeproducerLoginRefused | 0m | sum by (PROCESS) (increase(<safeproducer.logins.refused>[2m])) > 0
+Brokers refuse the login, or there is no token to log in with
+See the last error in the log: [records fail](symptoms.md#records-fail).
+
+SafeproducerRecordsHeld | 2m | HELD > 0 unless on (PROCESS) AWAY > 0
 Records of TOPIC wait in the process: REASON
 [Troubleshooting](troubleshooting.md) has a cure for each reason.
 
@@ -152,6 +175,11 @@ The buffer for records is nearly full: produce() will raise BufferError
 Look for throttled or silent brokers first; then at [the queue](symptoms.md#the-queue-is-full).
 """
 _WORDS = {
+    "HELD": 'sum by (PROCESS, TOPIC, REASON) (<safeproducer.records.held{REASON!~"USUAL"}>)',
+    "AWAY": "sum by (PROCESS) (<safeproducer.records.disconnected>)",
+    "FAILED": 'ENDED{safeproducer.outcome=~"not_written|unknown"}>[2m]))',
+    "DUE": "sum by (PROCESS, TOPIC) (increase(<safeproducer.records.accepted>[1m]))",
+    "DELIVERED": 'ENDED{safeproducer.outcome="delivered"}>[1m]))',
     "ENDED": "sum by (PROCESS, TOPIC) (increase(<safeproducer.records.ended",
     "PROCESS": "@job, @instance",
     "TOPIC": "@messaging.destination.name",

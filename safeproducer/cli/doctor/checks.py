@@ -141,20 +141,14 @@ def rights_missing(examined: Examined) -> list[Finding]:
     """Facts that this user may not see, by the right that it lacks."""
     found = []
     if any(broker.refused in _NO_RIGHT for broker in examined.brokers):
-        found.append(
-            _right(
-                "This user may not read the brokers' configs", "DESCRIBE_CONFIGS on the cluster (kafka-acls --cluster)"
-            )
-        )
+        right = "DESCRIBE_CONFIGS on the cluster (kafka-acls --cluster)"
+        found.append(_right("This user may not read the brokers' configs", right))
     for topic in examined.topics:
+        name = topic.topic
         if topic.error is not None and topic.error[0] in _NO_RIGHT:
-            found.append(
-                _right(f"This user may not describe the topic {topic.topic}", "DESCRIBE and READ on it", topic.topic)
-            )
+            found.append(_right(f"This user may not describe the topic {name}", "DESCRIBE and READ on it", name))
         elif any(one.error is not None and one.error[0] in _NO_RIGHT for one in topic.partitions):
-            found.append(
-                _right(f"This user may not see the producer IDs of {topic.topic}", "READ on this topic", topic.topic)
-            )
+            found.append(_right(f"This user may not see the producer IDs of {name}", "READ on this topic", name))
     for what, right, code, _ in examined.replication.unread:
         if code in _NO_RIGHT:
             found.append(_right(f"This user may not see {what}", right))

@@ -92,8 +92,9 @@ def owner(events: ClientEvents, application: Any, role: int) -> Owner:
     tells = events.on_statistics if role == _FIRST else events.on_batch_lane_statistics
     statistics = events.on_further_statistics if role == _FURTHER else partial(tells, count(1))
     error = events.on_error if role == _FIRST else events.on_batch_lane_error
-    log = partial(events.callbacks.log, application)
-    return Owner(error, events.on_throttle, statistics, log, events.callbacks.errors.ask_token)
+    callbacks = events.callbacks
+    log = partial(callbacks.log, application)
+    return Owner(error, events.on_throttle, statistics, log, callbacks.errors.ask_token)
 
 
 class NativeLane(NamedTuple):

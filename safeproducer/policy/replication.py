@@ -193,8 +193,10 @@ def judge(facts: Facts, tp: TopicPartition, now: float) -> Verdict:
         worst = min(limits, key=lambda broker: limits[broker][:2])
         verdict = _behind(facts, tp, worst, limits[worst][2], limits[worst][0] == 1, now)
         return replace(verdict, sentence=verdict.sentence + tail, spare=spare)
-    sentence = f"broker {out[0]}, which has a replica of {topic} [{partition}], is not in the cluster{tail}"
-    return Verdict(ReplicationState.BROKER_DOWN, sentence, f"Bring broker {out[0]} back.", out[0], spare=spare)
+    who = " and ".join([f"broker {broker}" for broker in out])
+    has, is_ = ("has a replica", "is") if len(out) == 1 else ("have replicas", "are")
+    sentence = f"{who}, which {has} of {topic} [{partition}], {is_} not in the cluster{tail}"
+    return Verdict(ReplicationState.BROKER_DOWN, sentence, f"Bring {who} back.", out[0], spare=spare)
 
 
 def _limit(facts: Facts, tp: TopicPartition, broker: int) -> tuple[int, float, Room | None]:

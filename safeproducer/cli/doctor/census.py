@@ -170,6 +170,9 @@ def _idle(last: Iterable[float], now: float) -> Idle | None:
     return Idle(min(ages), median(ages), max(ages)) if ages else None
 
 
+SILENT = frozenset({"_TIMED_OUT", "_TRANSPORT"})
+
+
 @dataclass(frozen=True, slots=True)
 class Broker:
     """`told`: for how long it remembers an ID, in seconds. `refused`: the code with which it refused to say."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from safeproducer.cli.common.finding import Finding, Severity, left_over, moment, some, span
-from safeproducer.cli.doctor.census import HOUR, SMALL, BusiestHour, Examined, PartitionCensus, TopicCensus
+from safeproducer.cli.doctor.census import HOUR, SILENT, SMALL, BusiestHour, Examined, PartitionCensus, TopicCensus
 from safeproducer.cli.doctor.host import Ledger
 from safeproducer.policy.expiry import PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, unsafe
 from safeproducer.policy.replication import Facts, judge
@@ -107,15 +107,12 @@ def expiration_differs(examined: Examined) -> list[Finding]:
     if len(by_time) < 2:
         return []
     times = "; ".join(f"{seconds * 1000:.0f} on broker {some(numbers)}" for seconds, numbers in sorted(by_time.items()))
-    return [
-        Finding(
-            Severity.WARNING,
-            "expiration-differs",
-            f"Brokers remember a producer ID for different times ({PRODUCER_ID_CONFIG}): {times}. When a leader moves, "
-            "the new one may forget an ID earlier than the former one.",
-            f"Set the same {PRODUCER_ID_CONFIG} on every broker.",
-        )
-    ]
+    message = (
+        f"Brokers remember a producer ID for different times ({PRODUCER_ID_CONFIG}): {times}. When a leader moves, "
+        "the new one may forget an ID earlier than the former one."
+    )
+    cure = f"Set the same {PRODUCER_ID_CONFIG} on every broker."
+    return [Finding(Severity.WARNING, "expiration-differs", message, cure)]
 
 
 def expiration_unreadable(examined: Examined) -> list[Finding]:
@@ -133,8 +130,23 @@ def expiration_unreadable(examined: Examined) -> list[Finding]:
             broker=broker.number,
         )
         for broker in examined.brokers
-        if broker.told.producer_id is None
+        if broker.told.producer_id is None and broker.refused not in SILENT
     ]
+
+
+def broker_silent(examined: Examined) -> list[Finding]:
+    """It is in the cluster and does not answer, while others do: a follower may hang so for long."""
+    found, facts = [], examined.replication.facts
+    for broker in (broker for broker in examined.brokers if broker.refused in SILENT):
+        number = broker.number
+        replicas = some([f"{topic} [{at}]" for (topic, at), one in facts.known.items() if number in one.replicas])
+        message = (
+            f"Broker {number} ({broker.address}) is in the cluster and does not answer: it hangs, or cannot be reached "
+            f"from here. It has replicas of {replicas or 'none of these topics'}."
+        )
+        cure = f"Look at the process, the disk and the network of broker {number}."
+        found.append(Finding(Severity.WARNING, "broker-silent", message, cure, broker=number))
+    return found
 
 
 def rights_missing(examined: Examined) -> list[Finding]:
@@ -182,15 +194,10 @@ def partition_unreadable(examined: Examined) -> list[Finding]:
 def _unread(topic: str, leader: int | None, partitions: Sequence[PartitionCensus]) -> Finding:
     which = some([str(one.partition) for one in partitions])
     reason = partitions[0].error[1].rstrip(".") if partitions[0].error is not None else ""
-    return Finding(
-        Severity.WARNING,
-        "partition-unreadable",
-        f"{topic}: the producer IDs of partition {which} were not read: {reason}.",
-        "Run the command again when each partition has a leader that answers.",
-        topic,
-        partitions[0].partition if len(partitions) == 1 else None,
-        leader,
-    )
+    message = f"{topic}: the producer IDs of partition {which} were not read: {reason}."
+    cure = "Run the command again when each partition has a leader that answers."
+    place = topic, partitions[0].partition if len(partitions) == 1 else None, leader
+    return Finding(Severity.WARNING, "partition-unreadable", message, cure, *place)
 
 
 def host_over_limit(examined: Examined) -> list[Finding]:
@@ -229,26 +236,18 @@ def ledger_not_kept(examined: Examined) -> list[Finding]:
         message = "safeproducer.producer.ids.ledger is off: each process on this host counts its producer IDs alone."
         cure = "Leave the setting out where several processes, or restarts, shall be counted together."
         return [Finding(Severity.INFO, "ledger-not-kept", message, cure)]
-    found = [
-        Finding(
-            Severity.WARNING,
-            "ledger-not-kept",
-            f"Each process on this host counts its producer IDs alone, because no ledger can be kept: {reason}.",
-            "Give safeproducer.producer.ids.ledger (SAFEPRODUCER_PRODUCER_IDS_LEDGER) a directory on a local disk that "
-            "the processes of this user may write to.",
-        )
-        for reason in host.not_kept
-    ]
-    return found + [
-        Finding(
-            Severity.WARNING,
-            "ledger-not-kept",
-            f"A ledger of this host cannot be read: {reason}.",
-            "A damaged one is made anew by the next producer. One of a newer version is left alone: use the same "
-            "version of safeproducer in all processes of this user.",
-        )
-        for reason in host.damaged
-    ]
+    alone = "Each process on this host counts its producer IDs alone, because no ledger can be kept"
+    unread = "A ledger of this host cannot be read"
+    give = (
+        "Give safeproducer.producer.ids.ledger (SAFEPRODUCER_PRODUCER_IDS_LEDGER) a directory on a local disk that the "
+        "processes of this user may write to."
+    )
+    same = (
+        "A damaged one is made anew by the next producer. One of a newer version is left alone: use the same version "
+        "of safeproducer in all processes of this user."
+    )
+    told = [(alone, reason, give) for reason in host.not_kept] + [(unread, reason, same) for reason in host.damaged]
+    return [Finding(Severity.WARNING, "ledger-not-kept", f"{what}: {reason}.", cure) for what, reason, cure in told]
 
 
 def throttle_left_over(examined: Examined) -> list[Finding]:
@@ -291,13 +290,16 @@ def replicas_in_sync(examined: Examined) -> list[Finding]:
 def _too_few(facts: Facts, at_minimum: bool, partitions: Sequence[TopicPartition]) -> Finding:
     topic, partition = partitions[0]
     one, verdict = facts.known[topic, partition], judge(facts, partitions[0], 0.0)
+    missing = [at for at in one.replicas if at not in one.in_sync]
     message = (
         f"{topic}: {len(one.in_sync)} of {len(one.replicas)} replicas of partition "
         f"{some([str(number) for _, number in partitions])} are in sync, min.insync.replicas is "
         f"{facts.minimum[topic]}: {'one more failure, and ' * at_minimum}writes with acks=all are refused. "
-        f"Broker {verdict.broker} is missing."
+        f"Missing: broker {some([str(at) for at in missing])}."
     )
     cure = verdict.cure or f"Wait until broker {verdict.broker} has caught up."
+    if verdict.broker in one.alive and (away := [str(at) for at in missing if at not in one.alive]):
+        cure += f" Bring broker {some(away)} back."
     rest = message, cure, topic, partition if len(partitions) == 1 else None, verdict.broker
     if at_minimum:
         return Finding(Severity.WARNING, "in-sync-at-minimum", *rest)
@@ -309,6 +311,7 @@ CHECKS: Sequence[Callable[[Examined], list[Finding]]] = (
     expiration_below_timeout,
     expiration_differs,
     expiration_unreadable,
+    broker_silent,
     rights_missing,
     partition_unreadable,
     host_over_limit,

@@ -18,6 +18,7 @@ from safeproducer.cli.common.screen import Progress, Screen
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure, StopRequest
 from safeproducer.cli.doctor.census import (
+    SILENT,
     Broker,
     Cluster,
     PartitionCensus,
@@ -157,7 +158,8 @@ _OF_KAFKA = frozenset({"__consumer_offsets", "__transaction_state", "__share_gro
 """Coordinators write to them with the IDs of others."""
 _UNKNOWN_TOPIC = "UNKNOWN_TOPIC_OR_PART"
 _Moves = Mapping[TopicPartition, Sequence[int]]
-_SILENT = frozenset({"_TIMED_OUT", "_TRANSPORT"})
+_PATIENCE = 2.0
+"""Seconds for each broker's own answer: by then another one has answered a question."""
 _NO_LEADER = ("LEADER_NOT_AVAILABLE", "it has no leader")
 
 
@@ -178,7 +180,7 @@ class ClusterLook:
         reader = self._connect()
         try:
             addresses = reader.brokers(self._timeout)
-            configs = reader.configs(addresses, self._timeout)
+            configs = reader.configs(addresses, min(self._timeout, _PATIENCE))
             brokers = [_broker(number, address, configs[number]) for number, address in addresses.items()]
             self.cluster = Cluster(brokers, all_topics=not names)
             topics, missing = self._topics(reader, names)
@@ -189,7 +191,7 @@ class ClusterLook:
         found = _replication(topics, configs, reader.topic_configs(readable, self._timeout))
         self.cluster = replace(self.cluster, replication=found)
         topics = {name: topic for name, topic in topics.items() if names or name not in _OF_KAFKA}
-        servers = [broker.address for broker in brokers if broker.refused not in _SILENT]
+        servers = [broker.address for broker in brokers if broker.refused not in SILENT]
         answers, moves, unread = self._ask(topics, servers)
         found = replace(found, moves=moves, unread=[*found.unread, *unread])
         known = expirations(brokers)

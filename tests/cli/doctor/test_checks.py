@@ -118,7 +118,7 @@ def test_a_broker_that_does_not_tell() -> None:
     assert "A day" in findings[0].message
     assert "DESCRIBE_CONFIGS" in findings[2].cure
     assert "Grant DESCRIBE_CONFIGS" in findings[0].cure
-    late = only(examined(topic(small=1), brokers=(Broker(1, "host:1", unreadable(1, "no answer"), "_TIMED_OUT"),)))
+    late = only(examined(topic(small=1), brokers=(Broker(1, "host:1", unreadable(1, "x"), "UNKNOWN_SERVER_ERROR"),)))
     assert (late.code, late.cure[:41]) == ("expiration-unreadable", "Run the command again when that broker an")
 
 
@@ -388,3 +388,25 @@ def test_each_code_has_its_row() -> None:
     assert found == set(re.findall(r"^\| `([a-z]+(?:-[a-z]+)+)` \|", findings, re.MULTILINE))
     for code in _TEXTS:
         assert f"| `{code}` |" in patterns
+
+
+def test_every_missing_replica_is_named() -> None:
+    """Two of three brokers are away; or one is away, and another one catches up."""
+    away = only(replicated(ONE._replace(alive=frozenset({1}))))
+    assert "Missing: broker 2, 3." in away.message
+    assert away.cure == "Bring broker 2 and broker 3 back."
+    behind = only(replicated(ONE._replace(alive=frozenset({1, 2}))))
+    assert "Missing: broker 2, 3." in behind.message
+    assert behind.cure == "Wait until broker 2 has caught up. Bring broker 3 back."
+
+
+@pytest.mark.parametrize("code", ["_TIMED_OUT", "_TRANSPORT"])
+def test_a_broker_that_hangs_is_told_with_its_replicas(code: str) -> None:
+    """What it would have said of producer IDs is not the trouble."""
+    seen = replicated(IN_SYNC)
+    assert seen.cluster is not None
+    hung = replace(seen.cluster, brokers=(Broker(3, "host:9", unreadable(3, "no answer"), code),))
+    finding = only(replace(seen, cluster=hung))
+    assert (finding.code, finding.severity, finding.broker) == ("broker-silent", Severity.WARNING, 3)
+    assert "Broker 3 (host:9)" in finding.message
+    assert "t [0]" in finding.message

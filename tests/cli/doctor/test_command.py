@@ -391,6 +391,24 @@ def test_ctrl_c_ends_it_at_once(command: Any) -> None:
         cluster.delay(0)
 
 
+def test_a_follower_that_hangs_is_named_at_once(command: Any) -> None:
+    """Others answer, so nobody waits for it as long as for the first answer of all."""
+    with FakeCluster() as cluster:
+        cluster.create_topic("t", replication_factor=3)
+        leader, _ = cluster.leader("t")
+        hung = next(broker for broker in cluster.brokers if broker != leader)
+        cluster.delay(600, broker=hung)
+        started = time.monotonic()
+        done = command.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--connect-timeout", "60", "--json")
+        took = time.monotonic() - started
+        findings = {one["code"]: one for one in document(done, 1)["findings"]}
+        assert findings["broker-silent"]["broker"] == hung
+        assert "t [0]" in findings["broker-silent"]["message"]
+        assert "expiration-unreadable" not in findings
+        assert took < 30
+        cluster.delay(0)
+
+
 def test_progress_is_drawn_on_a_terminal_alone(command: Any) -> None:
     """While leaders are slow: how many partitions are read. Nothing of it with --quiet."""
     with FakeCluster(brokers=1) as cluster:

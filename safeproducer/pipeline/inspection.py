@@ -186,7 +186,7 @@ class Inspection:
         missing = {topic: clause for topic in topics if (clause := partitions.missing_clause(topic))}
         reports = counters.report_queue.reports.by_partition(counters.topics.copy())
         sick = {tp: (diagnosis.silent(tp, node),) for tp, node in silent.items()}
-        for tp in {*cluster.attempts.copy(), *sent}:
+        for tp in {*cluster.attempts.copy(), *(sent if cluster.slow(now) else ())}:
             if more := tuple(cluster.sick(tp, now)):
                 sick[tp] = *more, *sick.get(tp, ())
         for (topic, _), age in sorted(ages.items(), key=itemgetter(1)):  # of those that name none it may not be known

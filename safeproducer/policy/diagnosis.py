@@ -70,8 +70,8 @@ _RANKS = ("callback", "unknown_topic", "client_error", "refusing", "slow", "", "
 
 
 def told_first(causes: Iterable[Cause]) -> list[Cause]:
-    """Those that explain others first; each once."""
-    return sorted(dict.fromkeys(causes), key=lambda cause: cause.rank)
+    """Those that explain others first."""
+    return sorted(causes, key=lambda cause: cause.rank)
 
 
 Row = Any

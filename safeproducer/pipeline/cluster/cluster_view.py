@@ -311,9 +311,13 @@ class ClusterView:
         node = self.partitions.leader(*tp)
         if (attempts := self.attempts.get(tp)) is not None and attempts.lasts(now):
             yield attempts.cause(tp, node, now)
-        seconds, at = (0.0, -NEVER) if node is None else self.broker_info(node).late
-        if node is not None and seconds >= SLOW and now < at + 3 * seconds:
+        if node is not None and (seconds := self.slow(now).get(node)):
             yield slow(tp, node, seconds)
+
+    def slow(self, now: float) -> dict[int, float]:
+        """Brokers whose quickest answer of late took long, and how long."""
+        found = {node: info.late for node, info in self._brokers.copy().items()}
+        return {node: seconds for node, (seconds, at) in found.items() if seconds >= SLOW and now < at + 3 * seconds}
 
     def broker_info(self, node: int) -> BrokerInfo:
         """One broker, as far as it is known."""

@@ -150,7 +150,9 @@ def test_what_explains_another_cause_is_told_first() -> None:
     assert [one.code for one in told_first(found)] == ["callback", "client_error", "leader_silent", "linger", "expired"]
 
 
-def test_a_slow_broker_is_told_with_its_time_and_partitions(cluster: FakeCluster, make: Make) -> None:
+def test_a_slow_broker_is_told_with_its_time_and_partitions(
+    cluster: FakeCluster, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
     """It is no reason to be restarted. Others are not named."""
     producer = make()
     cluster.delay(1.5, broker=2)
@@ -165,6 +167,7 @@ def test_a_slow_broker_is_told_with_its_time_and_partitions(cluster: FakeCluster
     assert re.search(r"acknowledgements of t \[1\]\.", said(producer))
     assert "takes" not in said(producer, "t", 0)
     until(producer, lambda: "slow" in codes(producer), send)
+    until(producer, lambda: "broker 2 " in caplog.text and " s for each answer, and so for" in caplog.text, send)
     cluster.delay(0, broker=2)
     until(producer, lambda: producer.snapshot().unresolved == 0)
     assert until(producer, lambda: nothing_blamed(producer)) < OVER

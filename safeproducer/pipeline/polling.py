@@ -98,8 +98,8 @@ class Serving:
     def blocked(self, now: float) -> tuple[str, float] | None:
         """The callback that each thread which serves waits for, and for how many seconds; None for none. Any thread."""
         threads, since = self._route.threads - self._route.barred, max(self._seen_at, self._served_at)
-        since = max(since, self._pace[3])
-        if now - since < _STUCK or not threads or not (found := interrupts.callbacks(threads)):
+        since, new = max(since, self._pace[3]), self._polls != self._polls_seen  # the sender has not seen it yet
+        if new or now - since < _STUCK or not threads or not (found := interrupts.callbacks(threads)):
             return None
         return ", ".join(found), now - since
 

@@ -25,6 +25,8 @@ from safeproducer.runtime import clock
 
 _NOT_POLLING = 0.1
 _AFTER_ERROR = 0.1
+_LOGGED_AFTER = 2.0
+"""Seconds: what is told when somebody asks may be over sooner."""
 _ASKING = 0.01
 """Between two looks while a lane asks for its producer ID."""
 _MAKES_ROOM = 0.01
@@ -181,7 +183,8 @@ class Turns:
         """Log what leaders answer, and which callback others wait for, once while it is so."""
         cluster, blocked = self._updates.holds.cluster, self._serving.blocked(now)
         there = [tp for tp in cluster.attempts.copy() if not cluster.partitions.missing_clause(tp[0])]
-        found = [cause for tp in there for cause in cluster.sick(tp, now) if cause.since is None or cause.since >= 2.0]
+        found = [cause for tp in there for cause in cluster.sick(tp, now) if (cause.since or 0.0) >= _LOGGED_AFTER]
+        found += [diagnosis.slow(node, seconds) for node, seconds in cluster.slow(now).items()]
         told = {cause.clause: f"{cluster.addressed(cause.sentence)}. {cause.cure}" for cause in found}
         if blocked is not None:
             cause = diagnosis.blocked(*blocked, self._calls.unresolved())

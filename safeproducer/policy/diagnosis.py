@@ -275,12 +275,9 @@ SLOW = 1.0
 """Seconds: brokers answer sooner, however long the round trip is."""
 
 
-def slow(tp: TopicPartition, node: int, seconds: float) -> Cause:
-    """A broker answers, late."""
-    clause, name = (
-        f"broker {node} takes {seconds:.1f} s for each answer, and so for acknowledgements of",
-        f"{tp[0]} [{tp[1]}]",
-    )
+def slow(node: int, seconds: float, name: str = "records") -> Cause:
+    """A broker answers late, also for the partition of this name."""
+    clause = f"broker {node} takes {seconds:.1f} s for each answer, and so for acknowledgements of"
     cure = "Look at that broker's load and disks, at the followers of its partitions and at the network between."
     return Cause("slow", f"{clause} {name}", cure, None, clause, name, What("broker", node))
 

@@ -312,7 +312,7 @@ class ClusterView:
         if (attempts := self.attempts.get(tp)) is not None and attempts.lasts(now):
             yield attempts.cause(tp, node, now)
         if node is not None and (seconds := self.slow(now).get(node)):
-            yield slow(tp, node, seconds)
+            yield slow(node, seconds, f"{tp[0]} [{tp[1]}]")
 
     def slow(self, now: float) -> dict[int, float]:
         """Brokers whose quickest answer of late took long, and how long."""

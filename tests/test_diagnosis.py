@@ -200,7 +200,9 @@ def test_a_topic_that_was_deleted_is_told_as_by_the_log(
 
 @pytest.mark.parametrize("serve", ["poll", "flush", "close"])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_callback_that_blocks_is_named(cluster: FakeCluster, make: Make, mode: str, serve: str) -> None:
+def test_a_callback_that_blocks_is_named(
+    cluster: FakeCluster, make: Make, caplog: pytest.LogCaptureFixture, mode: str, serve: str
+) -> None:
     """With its file and line, since when, and how many reports wait behind it: they are acknowledged."""
     producer, free, called = make(mode), threading.Event(), threading.Event()
 
@@ -227,10 +229,29 @@ def test_a_callback_that_blocks_is_named(cluster: FakeCluster, make: Make, mode:
     assert "Call poll()" not in told
     assert codes(producer) == {"callback"}
     assert not producer.health(unresolved_for=0.5).ok
+    while not re.search(named, caplog.text):
+        assert time.monotonic() < deadline, caplog.text
+        time.sleep(0.05)
     free.set()
     server.join()
     if serve != "close":
         until(producer, lambda: nothing_blamed(producer))
+
+
+def test_a_callback_that_keeps_nobody_waiting_is_not_told(make: Make) -> None:
+    """However long it runs."""
+    producer = make()
+    free, called = threading.Event(), threading.Event()
+    producer.produce("t", b"x", partition=0, on_delivery=lambda *_: (called.set(), free.wait(60)))
+    server = threading.Thread(target=producer.poll, args=(SOON,))
+    server.start()
+    assert called.wait(SOON)
+    end = time.monotonic() + 2.5
+    while time.monotonic() < end:
+        assert "callback" not in producer.explain()
+        time.sleep(0.05)
+    free.set()
+    server.join()
 
 
 @pytest.mark.parametrize("error", [29, 44])

@@ -191,7 +191,7 @@ class Inspection:
                 sick[tp] = *more, *sick.get(tp, ())
         for (topic, _), age in sorted(ages.items(), key=itemgetter(1)):  # of those that name none it may not be known
             ages[topic, UNASSIGNED] = age
-        last, (blocked, most) = engine.failures.last.copy(), self._blocked(now, reports.total())
+        last, (blocked, most) = engine.failures.last.copy(), engine.serving.blocked(now)
         located = Located(reports, sent, counts, missing, sick, self._linger, last, lost, ages, blocked, most)
         return account, located, list(self._troubles())
 
@@ -257,18 +257,6 @@ class Inspection:
             if tp[1] >= 0 and node is not None and under_way and not (throttled and holds.throttled_lately(tp, now)):
                 found[tp] = node
         return found
-
-    def _blocked(self, now: float, reports: int) -> tuple[Cause | None, Callable[[TopicPartition], int]]:
-        """As Located.blocked and Located.open."""
-        engine, direct, total = self._engine, self._engine.holds.direct, self._engine.calls.unresolved
-        if (found := engine.serving.blocked(now)) is None:
-            return None, lambda tp: 0
-        buffers, owns = engine.dispatcher.record_buffer, engine.updates.delivery.owns_timeout
-        lanes = Counter({it.tp: sum([len(batch.records) for batch in it.unresolved.copy()]) for it in buffers.all})
-        left = direct.backlogs.open() if direct is not None and owns else Counter[TopicPartition]()
-        more = 0 if direct is None else engine.updates.accepted_since() if owns else total()
-        behind = max(reports, total() - buffers.waiting - lanes.total() - left.total() - more)
-        return diagnosis.blocked(*found, behind), lambda tp: left[tp] + lanes[tp] + more
 
     def _known_ids(self) -> tuple[int, ...]:
         """Statistics tell those of the direct lane and of the first batch lane, its log that of each other lane."""

@@ -181,14 +181,13 @@ class Turns:
 
     def _tell(self, now: float) -> None:
         """Log what leaders answer, and which callback others wait for, once while it is so."""
-        cluster, blocked = self._updates.holds.cluster, self._serving.blocked(now)
+        cluster, (blocked, _) = self._updates.holds.cluster, self._serving.blocked(now)
         there = [tp for tp in cluster.attempts.copy() if not cluster.partitions.missing_clause(tp[0])]
         found = [cause for tp in there for cause in cluster.sick(tp, now) if (cause.since or 0.0) >= _LOGGED_AFTER]
         found += [diagnosis.slow(node, seconds) for node, seconds in cluster.slow(now).items()]
         told = {cause.clause: f"{cluster.addressed(cause.sentence)}. {cause.cure}" for cause in found}
-        if blocked is not None:
-            cause = diagnosis.blocked(*blocked, self._calls.unresolved())
-            told[cause.code] = f"{cause.sentence}. {cause.cure}"
+        if blocked is not None and (blocked.since or 0.0) >= _LOGGED_AFTER:
+            told[blocked.code] = f"{blocked.sentence}. {blocked.cure}"
         for each in told.keys() - self._causes:
             self._notifications.warn(told[each])
         self._causes = frozenset(told)

@@ -61,7 +61,7 @@ class Turns:
     _since: float = 0.0
     """When `_accepted` was seen to have grown last."""
     _until: float = 0.0
-    _causes: frozenset[str] = frozenset()
+    _causes: frozenset[object] = frozenset()
     """What was logged and goes on."""
     _longest: float = LONGEST_SLEEP
 
@@ -183,13 +183,13 @@ class Turns:
         """Log what leaders answer, and which callback others wait for, once while it is so."""
         cluster, (blocked, _) = self._updates.holds.cluster, self._serving.blocked(now)
         there = [tp for tp in cluster.attempts.copy() if not cluster.partitions.missing_clause(tp[0])]
-        found = [cause for tp in there for cause in cluster.sick(tp, now) if (cause.since or 0.0) >= _LOGGED_AFTER]
-        found += [diagnosis.slow(node, seconds) for node, seconds in cluster.slow(now).items()]
-        told = {cause.clause: f"{cluster.addressed(cause.sentence)}. {cause.cure}" for cause in found}
-        if blocked is not None and (blocked.since or 0.0) >= _LOGGED_AFTER:
-            told[blocked.code] = f"{blocked.sentence}. {blocked.cure}"
+        found = [cause for tp in there for cause in cluster.sick(tp, now)]
+        found += [diagnosis.slow(node, *late) for node, late in cluster.slow(now).items()]
+        found += [] if blocked is None else [blocked]
+        lasts = [cause for cause in found if (cause.since or 0.0) >= _LOGGED_AFTER]
+        told = {cause.clause if cause.node is None else cause.what: cause for cause in lasts}  # not for each partition
         for each in told.keys() - self._causes:
-            self._notifications.warn(told[each])
+            self._notifications.warn(cluster.addressed(f"{told[each].sentence}. {told[each].cure}"))
         self._causes = frozenset(told)
 
     # --- lanes --------------------------------------------------------------------------------------------------------

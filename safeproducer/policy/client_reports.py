@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from safeproducer.policy.diagnosis import RECURS_WITHIN
+from safeproducer.policy.diagnosis import RECURS_WITHIN, SLOW
 from safeproducer.policy.expiry import Told
 from safeproducer.policy.types import NEVER
 
@@ -137,6 +137,9 @@ _CUTS_RECUR_WITHIN = RECURS_WITHIN + 2.0
 """Seconds between two connections that are lost for one cause, as statistics tell of them: once a second."""
 
 
+_IN_TIME = 0.0, -NEVER, NEVER
+
+
 class BrokerInfo(NamedTuple):
     """One broker, as far as is known. How long it throttles is in `Throttle`, which all producers of a cluster share.
 
@@ -146,7 +149,7 @@ class BrokerInfo(NamedTuple):
     - `expiration`: what it said last of how long it remembers a producer ID.
     - `cuts`: how often its connections were lost, since when, when last, and how long after the one before.
     - `answered`: between which statistics there were Produce requests and answers that were new, last.
-    - `late`: how long the quickest answer of late took, if that is long, and when it came.
+    - `late`: how long the quickest answer of late took, if that is long, when it came, and since when it has been so.
     """
 
     connected_at: float | None = None
@@ -156,13 +159,17 @@ class BrokerInfo(NamedTuple):
     expiration: Told | None = None
     cuts: tuple[int, float, float, float] = 0, -NEVER, -NEVER, 0.0
     answered: tuple[float, float] = -NEVER, -NEVER
-    late: tuple[float, float] = 0.0, -NEVER
+    late: tuple[float, float, float] = _IN_TIME
 
     def cut(self, cuts: int, at: float) -> BrokerInfo:
         """After statistics that show so many connections that were lost."""
         times, since, last, _ = self.cuts
         again = (times + cuts, since, at, at - last) if at < last + _CUTS_RECUR_WITHIN else (cuts, at, at, 0.0)
         return self._replace(cuts=again, answered=(-NEVER, self.answered[1]))
+
+    def quickest(self, seconds: float, at: float) -> BrokerInfo:
+        """After statistics with an answer that took so long, and none that was quicker."""
+        return self._replace(late=(seconds, at, min(self.late[2], at)) if seconds >= SLOW else _IN_TIME)
 
     def seen(self, at: float | None, lost: bool, step: Callable[[], int]) -> BrokerInfo:
         """After statistics that show it connected `at` then, or its connection `lost`."""

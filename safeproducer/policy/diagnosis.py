@@ -275,11 +275,11 @@ SLOW = 1.0
 """Seconds: brokers answer sooner, however long the round trip is."""
 
 
-def slow(node: int, seconds: float, name: str = "records") -> Cause:
+def slow(node: int, seconds: float, since: float, name: str = "records") -> Cause:
     """A broker answers late, also for the partition of this name."""
     clause = f"broker {node} takes {seconds:.1f} s for each answer, and so for acknowledgements of"
     cure = "Look at that broker's load and disks, at the followers of its partitions and at the network between."
-    return Cause("slow", f"{clause} {name}", cure, None, clause, name, What("broker", node))
+    return Cause("slow", f"{clause} {name}", cure, since, clause, name, What("broker", node))
 
 
 def blocked(place: str, since: float, reports: int) -> Cause:

@@ -219,7 +219,9 @@ class ClusterView:
                 since = statistics.at if before is None else before.at
                 change(self._brokers, node, _NEW, partial(BrokerInfo._replace, answered=(since, statistics.at)))
             if broker.rtt_floor is not None and max(broker.rtt_floor, self.broker_info(node).late[0]) >= SLOW:
-                change(self._brokers, node, _NEW, partial(BrokerInfo._replace, late=(broker.rtt_floor, statistics.at)))
+                change(
+                    self._brokers, node, _NEW, partial(BrokerInfo.quickest, seconds=broker.rtt_floor, at=statistics.at)
+                )
         if before is not None and statistics.producer_id is not None:  # else no acknowledgement is counted
             self._note_attempts(lane, before, statistics)
         topics: dict[str, dict[int, PartitionMetadata]] = {topic: {} for topic in changed_topics(before, statistics)}
@@ -311,13 +313,13 @@ class ClusterView:
         node = self.partitions.leader(*tp)
         if (attempts := self.attempts.get(tp)) is not None and attempts.lasts(now):
             yield attempts.cause(tp, node, now)
-        if node is not None and (seconds := self.slow(now).get(node)):
-            yield slow(node, seconds, f"{tp[0]} [{tp[1]}]")
+        if node is not None and (late := self.slow(now).get(node)):
+            yield slow(node, *late, f"{tp[0]} [{tp[1]}]")
 
-    def slow(self, now: float) -> dict[int, float]:
-        """Brokers whose quickest answer of late took long, and how long."""
+    def slow(self, now: float) -> dict[int, tuple[float, float]]:
+        """Brokers whose quickest answer of late took long: how long, and for how many seconds it has been so."""
         found = {node: info.late for node, info in self._brokers.copy().items()}
-        return {node: seconds for node, (seconds, at) in found.items() if seconds >= SLOW and now < at + 3 * seconds}
+        return {node: (took, at - since) for node, (took, at, since) in found.items() if now < at + 3 * took}
 
     def broker_info(self, node: int) -> BrokerInfo:
         """One broker, as far as it is known."""

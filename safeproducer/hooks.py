@@ -116,8 +116,9 @@ class LanesChanged:
 class ProducerRenewed:
     """A native producer of `producer` failed, and another has taken its place: that of this `number`.
 
-    `error`: a fatal error, or INVALID_PRODUCER_EPOCH if the epochs of its producer ID were used up. `not_written` and
-    `unknown`: how many records failed with it. `seconds`: from the error until it was empty and another one was there.
+    `error`: a fatal error, or INVALID_PRODUCER_EPOCH if brokers refused its producer ID, or its epochs were used up.
+    `not_written` and `unknown`: how many records failed with it. `seconds`: from the error until it was empty and
+    another one was there.
     """
 
     producer: ProducerInfo

@@ -53,6 +53,8 @@ __all__ = [
     "libversion",
 ]
 
+OF_PRODUCER_ID = frozenset({KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_PRODUCER_ID_MAPPING})
+"""Codes that a broker may answer to each batch of a producer ID, for ever."""
 WITHOUT_OFFSET = KafkaError(
     KafkaError._INCONSISTENT,
     "Local: Inconsistent state: a later batch of the partition was acknowledged, this record was not",

@@ -38,7 +38,7 @@ from safeproducer.pipeline.notifications import Notifications
 from safeproducer.pipeline.polling import Serving
 from safeproducer.pipeline.record import ReportNumbers
 from safeproducer.pipeline.renewal import DirectRenewal
-from safeproducer.pipeline.reports.counters import DeliveryCounters
+from safeproducer.pipeline.reports.counters import UNASSIGNED, DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.reports.hooked_send import ObservedSend
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
@@ -54,7 +54,6 @@ from safeproducer.policy.renewals import Renewals
 from safeproducer.policy.types import DIRECT_LANE
 from safeproducer.producer_ids.gate import Gate, Terms
 from safeproducer.producer_ids.guard import guard_of
-from safeproducer.producer_ids.lane_permits import LanePermits
 from safeproducer.producer_ids.ledger_places import OFF
 from safeproducer.producer_ids.permit import Request
 from safeproducer.records import ProducerInfo
@@ -192,7 +191,7 @@ def _dispatcher(
     delivery, report_queue, numbers = settings.delivery, counters.report_queue, ReportNumbers()
     make = natives.batch_lane if delivery.holds_back else None
     permits, not_made = updates.holds.gate.lane_permits, events.notifications.lane_not_made
-    renewing = _renewing(settings, permits, counters, events.notifications)
+    renewing = _renewing(settings, updates.holds, counters, events.notifications)
     lanes = LanePool(make, delivery, report_queue.reports, numbers, permits, not_made, renewing)
     if delivery.only_batch_lanes:
         lanes.adopt(native, new=natives.new)
@@ -219,12 +218,13 @@ def _dispatcher(
     return Dispatcher(delivery, holds, lanes, placement, *parts)
 
 
-def _renewing(
-    settings: Settings, permits: Callable[[], LanePermits], counters: DeliveryCounters, notifications: Notifications
-) -> Renewing:
+def _renewing(settings: Settings, holds: Holds, counters: DeliveryCounters, notifications: Notifications) -> Renewing:
+    def delivered(topic: str | None) -> int:
+        return counters.totals()[1] if topic is None else counters.answers((topic, UNASSIGNED))[0]
+
     refuses, limit = settings.ids.policy == "refuse", Renewals(settings.producer_ids_per_hour)
-    delivered, tell = lambda: counters.totals()[1], notifications.renewed
-    return Renewing(permits, settings.delivery.renews, refuses, limit, delivered, tell)
+    parts = holds.gate.lane_permits, settings.delivery.renews, refuses, limit, delivered
+    return Renewing(*parts, notifications.renewed, holds.apart)
 
 
 def _observed(

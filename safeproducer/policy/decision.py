@@ -109,6 +109,7 @@ class PartitionFacts(NamedTuple):
     - `node`: the leader, None while unknown. `probing`: it gets one batch at a time (`Throttle.probes`). By position:
       the fields of `Leader` are first, `batch` and `lane` are last.
     - `id_at`: when the producer may get its first ID, None once it has; `asks_at`: when it is asked for again.
+    - `apart_until`: its topic made one native producer after the other fail, and waits alone.
     - `rejected`: a quota rejected a batch, which goes first.
     - `miscounted`: the records name no partition, and lanes differ in how many there are.
     - `unknown`: no broker has told of the topic that they wait for, or records without a partition come first.
@@ -120,6 +121,7 @@ class PartitionFacts(NamedTuple):
     probing: bool = False
     id_at: float | None = None
     asks_at: float = NEVER
+    apart_until: float | None = None
     rejected: bool = False
     miscounted: bool = False
     unknown: bool = False
@@ -186,6 +188,7 @@ def _behind(f: PartitionFacts) -> float | None:
 
 RULES: tuple[Rule, ...] = (
     Rule(Why.PRODUCER_ID_LIMIT, EVERY, "id_at", until=lambda f: f.id_at, again=lambda f, _: f.asks_at),
+    Rule(Why.RENEWING, EVERY, "apart_until", until=lambda f: f.apart_until, again=lambda f, _: f.apart_until or NEVER),
     Rule(Why.QUOTA_RETRY, EVERY, "rejected"),
     Rule(Why.OUTDATED_METADATA, EVERY, "miscounted"),
     Rule(Why.UNKNOWN_TOPIC, EVERY, "unknown"),

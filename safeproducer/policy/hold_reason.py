@@ -83,7 +83,7 @@ class HoldReason(StrEnum):
     )
     RENEWING = (
         "renewing",
-        "waits for another native producer since one failed, for another {seconds:.1f} s at least",
+        "waits since a native producer failed, for another {seconds:.1f} s at least",
         "Look for the fatal error in the log; safeproducer.producer.ids.per.hour limits how often one is made anew.",
     )
     QUOTA_RETRY = (

@@ -1,7 +1,8 @@
 """How soon another native producer may follow one that failed, and when its producer epochs are used up.
 
 Each takes a producer ID (KIP-936). An error that comes back at once must not take one after the other: a bucket of a
-quarter of the permit rate bounds how many there are in the long run, and a pause that doubles how many in a row.
+quarter of the permit rate bounds how many there are in the long run, and a pause that doubles how many in a row. A
+topic that causes several in a row waits alone for that, as long as the bucket needs for another one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ HOUR = 3600.0
 SHARE = 1 / 4
 """Share of an hour's producer IDs."""
 SHORTEST, LONGEST = 0.1, 5.0
-"""Seconds between two; it doubles until a record is acknowledged."""
+"""Seconds between two; it doubles until a record of the topic that caused them is acknowledged."""
+ALONE = 3
+"""So many in a row that one topic caused; from then on it waits, and no other."""
 
 
 class Renewals:
@@ -24,27 +27,39 @@ class Renewals:
         self._most = max(1.0, SHARE * rate)
         self._each = HOUR / (SHARE * rate)
         self._used_until = self._made_at = -NEVER
-        self._pause = 0.0
-        self._delivered = 0
+        self._rows: dict[str | None, tuple[int, int]] = {}
+        """By topic, how many it caused in a row, and how many of its records were delivered by then."""
 
-    def due(self, now: float, delivered: int) -> float:
-        """When the next one may be made, `now` at the earliest; so many records were delivered."""
-        return max(now, self._made_at + self._next_pause(delivered), self._used_until - (self._most - 1) * self._each)
+    def due(self, now: float, delivered: int, topic: str | None = None) -> float:
+        """When the next one may be made, `now` at the earliest.
 
-    def made(self, now: float, delivered: int) -> None:
-        """One was."""
-        self._pause = self._next_pause(delivered) if self._pause and delivered == self._delivered else SHORTEST / 2
+        `topic` caused it, None if that is not known; so many records were delivered, of that topic alone.
+        """
+        count = self._in_a_row(delivered, topic)
+        pause = SHORTEST if topic is not None and count >= ALONE else min(LONGEST, _doubled(count))
+        return max(now, self._made_at + pause, self._used_until - (self._most - 1) * self._each)
+
+    def made(self, now: float, delivered: int, topic: str | None = None) -> float:
+        """One was; until when its topic waits alone, `now` if it does not."""
+        count = self._in_a_row(delivered, topic) + 1
+        self._rows[topic] = count, delivered
         self._used_until = max(self._used_until, now) + self._each
-        self._made_at, self._delivered = now, delivered
+        self._made_at = now
+        return now + min(max(LONGEST, self._each), _doubled(count)) if topic is not None and count >= ALONE else now
 
-    def _next_pause(self, delivered: int) -> float:
-        return SHORTEST if delivered > self._delivered else min(LONGEST, 2 * self._pause)
+    def _in_a_row(self, delivered: int, topic: str | None) -> int:
+        count, before = self._rows.get(topic, (0, delivered))
+        return count if delivered == before else 0
+
+
+def _doubled(count: int) -> float:
+    return float(SHORTEST * 2 ** min(max(0, count - 1), 40))
 
 
 LATEST = 32_000
 """A producer ID has 32 768 epochs. librdkafka goes on at 0 behind the last one, and brokers refuse each batch then."""
 FENCED = 3
-"""Batches in a row that are answered INVALID_PRODUCER_EPOCH are no accident."""
+"""Batches in a row that are answered by an error of the producer ID are no accident."""
 
 
 @dataclass(slots=True)
@@ -77,6 +92,6 @@ class Epochs:
         return only
 
     def fenced(self, refused: bool) -> bool:
-        """The same, as a batch was answered INVALID_PRODUCER_EPOCH, or not."""
+        """The same, as a batch was refused for its producer ID, or not."""
         self._fenced = self._fenced + 1 if refused else 0
         return self._fenced >= FENCED

@@ -27,7 +27,7 @@ from tests.inside import engine_of
 from tests.lanes.test_lane_not_made import Cannot
 from tests.lanes.traffic import Traffic
 
-OUT_OF_ORDER, INVALID_PRODUCER_EPOCH = 45, 47
+OUT_OF_ORDER, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING = 45, 47, 49
 Plant = Callable[[Any], None]
 
 
@@ -120,6 +120,52 @@ def test_it_goes_on_after_each_fatal_error(
     assert account.accepted == account.delivered + account.failed == load.accepted
     if ordering != "none":
         load.check(cluster, partitions=2)
+
+
+@pytest.mark.parametrize(("mode", "ordering"), CELLS[:3])
+def test_a_topic_whose_batches_fail_one_native_producer_after_the_other_waits_alone(
+    cluster: FakeCluster, make: Any, mode: str, ordering: str
+) -> None:
+    """A healthy one used up all renewals of the hour with it, and waited for the next one."""
+    cluster.create_topic("sick", 1)
+    producer = make(cluster, mode, ordering)
+    healthy, sick = Traffic(producer, "t", 50), Traffic(producer, "sick", 50)
+    healthy.send(20)
+    healthy.finish()
+    apart = engine_of(producer).holds.apart
+    cluster.fail_next("Produce", OUT_OF_ORDER, n=5, topic="sick")
+    longest, waited = 0, set()
+
+    def happened() -> bool:
+        nonlocal longest, before
+        sick.send(5 - min(5, sick.waiting))
+        before = before if apart else len(healthy.ended)
+        longest = max(longest, len(healthy.ended) - before)
+        if apart:
+            waited.update(row.topic for row in producer.snapshot().partitions if row.reason is HoldReason.RENEWING)
+        return producer.snapshot().renewals == 5 and longest >= 10
+
+    before = len(healthy.ended)
+    healthy.until(happened, backlog=5)
+    assert "sick" in waited
+    sick.until(lambda: "delivered" in sick.ended.values(), backlog=5)
+    healthy.finish()
+    assert producer.snapshot().renewals == 5
+
+
+@pytest.mark.parametrize("code", [INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH])
+@pytest.mark.parametrize(("mode", "ordering"), [CELLS[0], CELLS[2]])
+def test_a_producer_id_that_a_broker_refuses_for_ever_is_replaced(
+    cluster: FakeCluster, make: Any, mode: str, ordering: str, code: int
+) -> None:
+    producer = make(cluster, mode, ordering)
+    load = Traffic(producer, "t", 50)
+    load.send(20)
+    load.finish()
+    cluster.fail_next("Produce", code, n=1_000_000)
+    load.until(lambda: producer.snapshot().renewals >= 2, backlog=5)
+    identities = {batch.producer_id for entry in cluster.journal("Produce") for batch in entry.batches}
+    assert len(identities) >= 2
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
@@ -290,7 +336,7 @@ def test_nothing_but_fatal_errors_takes_few_ids(cluster: FakeCluster, make: Any,
     assert 6 <= account.producer_ids <= 8, "and a batch lane"
     assert HoldReason.RENEWING in said
     load.send(1)
-    load.until(lambda: "waits for another native producer since one failed, for another 7" in producer.explain())
+    load.until(lambda: "waits since a native producer failed, for another 7" in producer.explain())
     cluster.reset()
 
 

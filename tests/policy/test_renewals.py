@@ -52,6 +52,28 @@ def test_the_lowest_rate_has_one() -> None:
     assert renewals.due(6.0, 1) == 5.0 + 4 * 3600
 
 
+def test_a_topic_waits_alone_from_the_third_in_a_row_on() -> None:
+    """Others get theirs at once; its own deliveries alone end that."""
+    renewals, now, waits = Renewals(RATE), 100.0, []
+    for _ in range(5):
+        now = renewals.due(now, 7, "sick")
+        waits.append(round(renewals.made(now, 7, "sick") - now, 1))
+        assert renewals.due(now, 7, "other") <= max(now + SHORTEST, 100.0 + 4 * 3600)
+    assert waits == [0, 0, 0.4, 0.8, 1.6]
+    assert Renewals(RATE).made(0.0, 7, None) == 0, "the topic is not known"
+    assert renewals.made(now, 8, "sick") == now, "a record of it was delivered"
+
+
+def test_a_topic_waits_as_long_as_another_producer_id_needs() -> None:
+    """It uses up no others: a healthy topic beside it would wait for them."""
+    renewals, now = Renewals(100), 0.0
+    for _ in range(200):
+        due = renewals.due(now, 0, "sick")
+        assert due - now <= SHORTEST or now < 1.0, "the rate was not used up"
+        now = renewals.made(due, 0, "sick")
+    assert now > 180 * 144
+
+
 @pytest.mark.parametrize(
     ("seen", "used_up"),
     [

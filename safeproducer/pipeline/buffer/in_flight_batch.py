@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from safeproducer.kafka.callback_errors import discard_pending
-from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.kafka.native import OF_PRODUCER_ID, KafkaError, Message
 from safeproducer.pipeline.record import ACCEPTED_AT, OVERHEAD, SIZE, DeliveryCallback, HeldRecord, ReportNumbers
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejection, is_quota_rejection
 from safeproducer.pipeline.reports.report_queue import CountedBunch, CountedReport, DatedError, Reports
@@ -89,7 +89,7 @@ class BatchReports:
     """What was reported of a batch, and is passed on: delivered records of one callback together.
 
     `unknown_outcome`: whether a record failed so that it may be written later; `rejections`: those that a quota
-    rejected; `failed`: how many others did, `fenced`: as of another epoch; `partitions`: those that librdkafka chose.
+    rejected; `failed`: how many others did, `fenced`: for its producer ID; `partitions`: those that librdkafka chose.
     `on_answer` is called at the first report of a delivered batch, inside the native call that serves them.
     """
 
@@ -143,7 +143,7 @@ class BatchReports:
         if error is not None:
             self.unknown_outcome = self.unknown_outcome or not rejected
             self.failed += not rejected
-            self.fenced = self.fenced or error.code() == KafkaError.INVALID_PRODUCER_EPOCH
+            self.fenced = self.fenced or error.code() in OF_PRODUCER_ID
             if error.code() in _NO_TOPIC:
                 self.sinks.refused_topics.add(message.topic())
             if record is not None and rejected:

@@ -41,6 +41,8 @@ class Holds:
         self.buffers: dict[TopicPartition, PartitionBuffer] = {}
         self._held_until: Mapping[int, float] = {}
         """Broker -> until when all its partitions are held at least."""
+        self.apart: dict[str, float] = {}
+        """Until when a topic waits alone, as its batches made one native producer after the other fail."""
         self._told: dict[tuple[TopicPartition, HoldReason], float] = {}
 
     def lane_is_ready(self) -> None:
@@ -106,7 +108,9 @@ class Holds:
         """Whether there is one for records of which none of their partition is on probation."""
         if self.gate.hold is not None or not self.cluster.holds_back:
             return self.gate.hold is not None
-        return self.direct is None or self.direct.limited or self.prefers_batches or self.cluster.hinders(now)
+        waits = self.apart and any(self.waits_apart(topic, now) for topic in tuple(self.apart))
+        waits = waits or self.direct is None or self.direct.limited
+        return bool(waits) or self.prefers_batches or self.cluster.hinders(now)
 
     def facts(self, buffer: PartitionBuffer, now: float) -> PartitionFacts:
         """All that says whether records of this partition may go directly."""
@@ -114,6 +118,8 @@ class Holds:
             return PartitionFacts(id_at=limit.until, asks_at=self.gate.ask_at)
         if not self.cluster.holds_back:
             return _NEVER_HELD
+        if (until := self.waits_apart(buffer.topic, now)) is not None:
+            return PartitionFacts(apart_until=until)
         tp, direct = buffer.tp, self.direct
         leader = self.cluster.leader_state(tp, now)
         if direct is None:
@@ -139,6 +145,12 @@ class Holds:
         )
         return PartitionFacts(*leader, must_batch=False, direct=of_direct)
 
+    def waits_apart(self, topic: str, now: float) -> float | None:
+        """Until when this topic waits alone, None if it does not."""
+        if (until := self.apart.get(topic, now)) <= now:
+            self.apart.pop(topic, None)
+        return until if until > now else None
+
     def direct_hold(self, buffer: PartitionBuffer, now: float) -> Hold | None:
         """Why this partition is held back; None when its records may go directly."""
         if not (buffer.pinned or buffer.records or self.beside_probation(now)):
@@ -153,7 +165,8 @@ class Holds:
         of_kind: dict[tuple[object, ...], Hold | None] = {}
         for buffer in tuple(self.buffers.values()) if some is None else some:
             node = self.partitions.info(buffer.tp).leader
-            if node not in deadlines and (differ or buffer.pinned or buffer.records):
+            alone = node not in deadlines and (differ or buffer.pinned or buffer.records)
+            if alone or buffer.topic in self.apart:
                 yield buffer, self.direct_hold(buffer, now)
                 continue
             kind = node, self.partitions.known(buffer.topic), direct is not None and direct.keeps(buffer.tp)

@@ -285,7 +285,7 @@ class DirectLane:
         self.gaps.end_exclusive()
 
     def look_at_epochs(self, found: Statistics, fenced: int) -> None:
-        """Statistics of it; so many records were refused as of another producer epoch."""
+        """Statistics of it; so many records were refused for its producer ID."""
         requests = sum(broker.produce_requests for broker in found.brokers.values())
         acknowledged, epochs = sum(entry.acknowledged for entry in found.partitions.values()), self.given.epochs
         if epochs.used_up(found.producer_epoch) or epochs.only_fenced(requests, acknowledged, fenced):

@@ -77,7 +77,7 @@ class LaneMaker:
             return None
         if (native := self._attempt(make)) is None:
             return None
-        self.renewing.used(now)
+        self.renewing.used(failure, now)
         return native, permit
 
     def _attempt(self, make: Callable[[], NativeProducer]) -> NativeProducer | None:

@@ -5,6 +5,7 @@ A native producer fails by a fatal error, or because its producer epochs are use
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +17,8 @@ from safeproducer.producer_ids.lane_permits import LanePermit, LanePermits
 from safeproducer.runtime import clock
 from safeproducer.settings.own_settings import DEFAULT_PRODUCER_IDS_PER_HOUR
 
-USED_UP = KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "the epochs of its producer ID are used up")
+USED_UP = KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "brokers refuse its producer ID, or its epochs are used up")
+_OF_TOPIC = re.compile(r"ProduceRequest for (\S+) \[\d+\] ")
 
 
 class LaneFailure:
@@ -32,6 +34,12 @@ class LaneFailure:
         self.number = self.not_written = self.unknown = 0
         self.ended = False
         self.due: float | None = None
+
+    @property
+    def topic(self) -> str | None:
+        """That of the batch that met the error, if it says so."""
+        found = _OF_TOPIC.search(self.error.str())
+        return found and found[1]
 
     def waits(self, due: float | None) -> float | None:
         """Until then."""
@@ -54,7 +62,8 @@ class Renewing:
 
     - `on`: whether a fatal error is followed by another native producer. Else only used-up epochs are.
     - `refuses`: the policy on producer IDs is to refuse. Then there is an `end`: nothing follows this error any more.
-    - `delivered()`: records so far. `tell(failure, seconds)` is called once for each renewal.
+    - `delivered()`: records so far, of a topic or of all. `apart`: see Holds.
+    - `tell(failure, seconds)` is called once for each renewal.
     - `due`: until when the next one waits, None while none does.
     - `causes`: how many there were, by the error's name.
     """
@@ -63,8 +72,9 @@ class Renewing:
     on: bool = False
     refuses: bool = False
     _limit: Renewals = field(default_factory=lambda: Renewals(DEFAULT_PRODUCER_IDS_PER_HOUR))
-    _delivered: Callable[[], int] = int
+    _delivered: Callable[[str | None], int] = lambda topic: 0
     _tell: Callable[[LaneFailure, float], object] = lambda failure, seconds: None
+    _apart: dict[str, float] = field(default_factory=dict)
     count: int = 0
     due: float | None = None
     end: KafkaError | None = None
@@ -76,7 +86,7 @@ class Renewing:
 
     def permit(self, failure: LaneFailure, now: float) -> LanePermit | None:
         """For the native producer that comes in its place, None while it is not to be made. It is kept until then."""
-        due = self._limit.due(now, self._delivered())
+        due = self._limit.due(now, self._delivered(failure.topic), failure.topic)
         if self._granted is None and max(due, self._ask_at) <= now:
             permit, again = self._permits().renewal(now)
             if permit.denied:
@@ -96,10 +106,12 @@ class Renewing:
         """Whether another native producer comes before the one with this error is empty."""
         return self.on or error is USED_UP
 
-    def used(self, now: float) -> None:
+    def used(self, failure: LaneFailure, now: float) -> None:
         """A native producer was made with the permit."""
-        self._granted = None
-        self._limit.made(now, self._delivered())
+        self._granted, topic = None, failure.topic
+        until = self._limit.made(now, self._delivered(topic), topic)
+        if topic is not None and until > now:
+            self._apart[topic] = until
 
     def replaced(self, failure: LaneFailure) -> None:
         """Another native producer is there."""

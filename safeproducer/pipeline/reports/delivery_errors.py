@@ -12,7 +12,7 @@ from typing import NamedTuple
 from safeproducer.errors import DeliveryError
 from safeproducer.kafka.advice import advice_to
 from safeproducer.kafka.callback_errors import PURGED, Refusals
-from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
+from safeproducer.kafka.native import OF_PRODUCER_ID, WITHOUT_OFFSET, KafkaError, Message
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.record import ACCEPTED_AT, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.reports.losses import Losses
@@ -89,7 +89,7 @@ class Failures:
         self.unsent = 0
         """Of those that are not written: in no request."""
         self.fenced = 0
-        """Records that were refused as of another producer epoch."""
+        """Records that were refused for their producer ID."""
         self.without_offset = 0
         """Records that librdkafka took for delivered, and which nobody has acknowledged."""
         self.counts: defaultdict[Failed, int] = defaultdict(int)
@@ -112,7 +112,7 @@ class Failures:
         if isinstance(error, DeliveryError):
             return error
         self.failed_at = clock.monotonic()
-        self.fenced += error.code() == KafkaError.INVALID_PRODUCER_EPOCH
+        self.fenced += error.code() in OF_PRODUCER_ID
         if error is WITHOUT_OFFSET:
             self.without_offset += 1
         # Without a partition it was in no request.

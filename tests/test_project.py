@@ -46,6 +46,22 @@ def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> subproces
     )
 
 
+RARELY_USED = """
+    confluent_kafka.admin difflib http importlib.metadata ipaddress opentelemetry pathlib structlog tenacity urllib
+    safeproducer.cli safeproducer.spark safeproducer.takeover safeproducer.telemetry safeproducer.testing
+"""
+
+
+def test_importing_it_loads_nothing_that_is_rarely_used() -> None:
+    """Each is imported where it is needed."""
+    code = (
+        "import sys, confluent_kafka; before = set(sys.modules); import safeproducer; print(*set(sys.modules) - before)"
+    )
+    loaded = set(run(sys.executable, "-S", "-c", f"import sys; sys.path[:] = {sys.path!r}; {code}").stdout.split())
+    assert "safeproducer.producer" in loaded
+    assert not loaded & set(RARELY_USED.split())
+
+
 # --- names ---------------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from functools import lru_cache
 from math import inf, nan
 from typing import Any
@@ -104,6 +103,8 @@ def canonical(name: str) -> str:
 
 def suggestions(name: str, among: tuple[str, ...] = (*PRODUCER_PROPERTIES, *PYTHON_ONLY)) -> list[str]:
     """Known settings that look like `name`, best first; Java's spelling and underscores are understood."""
+    from difflib import get_close_matches  # noqa: PLC0415 - for a constructor that raises
+
     return get_close_matches(name.lower().replace("_", "."), among, n=3, cutoff=0.75)
 
 

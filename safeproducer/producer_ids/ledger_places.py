@@ -7,7 +7,6 @@ import stat
 import sys
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 
@@ -31,7 +30,7 @@ AUTO_VARIABLE = "SAFEPRODUCER_PRODUCER_IDS_AUTO"
 SUPPORTED = sys.platform in ("linux", "darwin")
 _MEMORY = "/dev/shm"  # noqa: S108
 """Not there on macOS, nor in most sandboxes for functions."""
-_MOUNTS = Path("/proc/self/mountinfo")
+_MOUNTS = "/proc/self/mountinfo"
 _NETWORK = (
     *("nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "ceph", "lustre", "gpfs", "glusterfs", "beegfs", "ocfs2"),
     *("gfs2", "ncpfs", "coda", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone"),
@@ -134,7 +133,8 @@ def _made(directory: str) -> os.stat_result:
 def _network(device: int) -> str | None:
     """The name of the network file system on it, if it is one."""
     try:
-        lines = _MOUNTS.read_text(errors="surrogateescape").splitlines()
+        with open(_MOUNTS, errors="surrogateescape") as mounts:
+            lines = mounts.read().splitlines()
     except OSError:
         return None
     number = f"{os.major(device)}:{os.minor(device)}"

@@ -17,7 +17,6 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -282,6 +281,8 @@ def _answer(lane: Any, topic: str, patience: float) -> tuple[TopicMetadata | Non
 
 
 def _most_like(lane: Any, topic: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - for a topic that does not exist
+
     try:
         names = lane.list_topics(None, _ASK_FOR).topics
     except Exception:  # as above

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -309,6 +310,29 @@ def produce_pairs(
         else:
             continue
         refused(topic, value, key)
+
+
+def produce_records(
+    engine: Engine, topic: str, columns: Iterable[Iterable[Any]], callback: Callable[..., Any], refused: Any
+) -> None:
+    """As produce_pairs(), of values, keys, timestamps and headers, of which nothing is checked or noted any more.
+    `refused` takes produce()'s arguments."""
+    counters, route = engine.counters, engine.route
+    account = counters.open(topic)
+    values, keys, *extras = columns
+    name, partition, report, none = map(repeat, (topic, ANY_PARTITION, account.bind(callback)[1], None))
+    for record in zip(name, values, keys, partition, report, none, *extras, strict=False):
+        account.accepted += 1  # as in produce()
+        try:
+            route.send(*record)
+        except NOT_ACCEPTED:
+            account.accepted -= 1
+        except BaseException:
+            counters.interrupts += 1
+            raise
+        else:
+            continue
+        refused(*record[:4], callback, *record[5:])
 
 
 class Block(NamedTuple):

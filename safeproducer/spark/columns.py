@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
@@ -115,14 +115,44 @@ class Columns:
         zone = self.timestamp.type.tz
         return self.timestamp.cast(pa.timestamp("ms", tz=zone), safe=False).cast(pa.int64())
 
+    @property
+    def oldest(self) -> int:
+        """The oldest timestamp in milliseconds, NOW if no row has one."""
+        found = None if self.timestamp is None else pc.min(self.milliseconds()).as_py()
+        return NOW if found is None else int(found)
+
     def all_headers(self) -> Iterator[list[Header] | None]:
-        """The headers of each row, in their order; None where there are none. A name may be None: see row_checks."""
+        """The headers of each row, in their order; None where there are none. A name may be None: see row_check.
+
+        Rows may share a list: the same headers are made once.
+        """
         if self.headers is None:
             return iter([None] * self.rows)
-        lengths = pc.list_value_length(self.headers).to_pylist()
+        lengths = pc.list_value_length(self.headers)
         names, contents = pc.list_flatten(self.headers).flatten()
-        pairs = zip(utf8(names).to_pylist(), _binary(_plain(contents)).to_pylist(), strict=True)
-        return (list(islice(pairs, length)) if length else None for length in lengths)
+        names, contents = utf8(names), _binary(_plain(contents))
+        most = pc.min_max(lengths)["max"].as_py()
+        if most and not lengths.null_count and most * self.rows == len(names):
+            return self._alike(names, contents, most)
+        pairs = zip(names.to_pylist(), contents.to_pylist(), strict=True)
+        return (list(islice(pairs, length)) if length else None for length in lengths.to_pylist())
+
+    def _alike(self, names: Any, contents: Any, each: int) -> Iterator[list[Header] | None]:
+        """Of rows that have `each` headers, by columns: no Python code for a row."""
+        columns: list[Iterable[Any]] = []
+        constant = 0
+        for first in range(each):
+            at = pa.array(np.arange(first, len(names), each))
+            name, content = names.take(at), contents.take(at)
+            one_name, one_content = (pc.count_distinct(it, mode="all").as_py() == 1 for it in (name, content))
+            if one_name and one_content:
+                columns.append(repeat((name[0].as_py(), content[0].as_py()), self.rows))
+                constant += 1
+            else:
+                texts = repeat(name[0].as_py(), self.rows) if one_name else name.to_pylist()
+                columns.append(zip(texts, content.to_pylist(), strict=True))
+        rows = map(list, zip(*columns, strict=True))
+        return repeat(next(rows), self.rows) if constant == each else rows
 
     def slice(self, first: int, rows: int = 1) -> Columns:
         """These rows of each column."""

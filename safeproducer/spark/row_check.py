@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -216,12 +217,8 @@ def _header_bound(headers: Any) -> Any:
         pc.fill_null(pc.binary_length(names.cast(pa.large_binary())), 0),
         pc.fill_null(pc.binary_length(contents.cast(pa.large_binary())), 0),
     )
-    parents = pc.list_parent_indices(headers)
-    sums = pa.table({"row": parents, "size": pc.add(each, 10)}).group_by("row").aggregate([("size", "sum")])
-    bound = [0] * len(headers)
-    for row, taken in zip(sums["row"].to_pylist(), sums["size_sum"].to_pylist(), strict=True):
-        bound[row] = taken
-    return pa.array(bound, pa.int64())
+    parents, sizes = pc.list_parent_indices(headers).to_numpy(), pc.add(each, 10).to_numpy()
+    return pa.array(np.bincount(parents, sizes, len(headers)).astype(np.int64))
 
 
 def message_bytes(key: bytes | None, value: bytes | None, headers: list[Header] | None) -> int:

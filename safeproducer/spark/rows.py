@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from safeproducer import SafeProducer
 from safeproducer.errors import NOT_ACCEPTED
-from safeproducer.pipeline.bulk import Block, Placing, placing, produce_block, produce_pairs
+from safeproducer.pipeline.bulk import Block, Placing, placing, produce_block, produce_pairs, produce_records
 from safeproducer.policy.partitioner import murmur2
 from safeproducer.producer import engine_of
 from safeproducer.spark.columns import ANY_PARTITION, Columns
@@ -141,8 +141,8 @@ def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, repor
 
     `again(*arguments)` is called for each row that produce() refuses by an exception; what that raises ends the loop,
     as what a signal handler raises does. `reports(part, row)` makes the callback(error, message) for the reports of
-    `part`, whose first row has this number in `columns`. Rows with headers or a timestamp get one of their own, which
-    calls it with the row, too: see failed_rows.
+    `part`, whose first row has this number in `columns`. Rows with headers or a timestamp that are like others in all
+    that a report brings get one of their own, which calls it with the row, too: see SentBatch.
     """
     kafka.poll(0)  # while the task waited for this batch, the sender may have taken reports: then records are buffered
     loop, most = _loop(columns, topic, kafka)
@@ -156,7 +156,7 @@ def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, repor
 def _loop(columns: Columns, topic: str | None, kafka: SafeProducer) -> tuple[Loop, int]:
     """The function that produces rows with these columns, and how many at once."""
     if columns.has_extras:
-        return partial(_with_extras, topic, kafka.produce), _POLL_EVERY
+        return partial(_with_extras, topic, kafka), _POLL_EVERY
     names = columns.topic_names(topic)
     if placings := _placings(kafka, names):
         return partial(_in_blocks, kafka, placings), columns.rows
@@ -228,18 +228,21 @@ def _placed(topic: str | None, produce: Produce, columns: Columns, callback: Cal
             again(name, value, key, partition, callback)
 
 
-def _with_extras(topic: str | None, produce: Produce, columns: Columns, callback: Callback, again: Again) -> None:
-    rows = zip(
-        columns.topics(topic),
-        columns.values(),
-        columns.keys(),
-        columns.partitions(),
-        columns.timestamps(),
-        columns.all_headers(),
-        strict=True,
-    )
+def _with_extras(topic: str | None, kafka: SafeProducer, columns: Columns, callback: Callback, again: Again) -> None:
+    names, values, keys, timestamps = columns.topics(topic), columns.values(), columns.keys(), columns.timestamps()
+    extras, produce = columns.all_headers(), kafka.produce
+    distinct = len(set(values)) == len(values) or len(set(zip(names, values, keys, strict=True))) == len(values)
+    engine = engine_of(kafka)
+    if distinct and columns.topic is None and columns.partition is None and engine.route.goes_direct:
+        # What produce() notes for each record: once for all. The names of headers are checked.
+        engine.counters.report_queue.note_headers(names[0], columns.headers)
+        expirations = engine.questions.expirations
+        expirations.timestamps.note(names[0], columns.oldest)
+        produce_records(engine, names[0], (values, keys, timestamps, extras), callback, again)
+        return
+    rows = zip(names, values, keys, columns.partitions(), timestamps, extras, strict=True)
     for row, (name, value, key, partition, timestamp, headers) in enumerate(rows):
-        report = partial(callback, row=row)
+        report = callback if distinct else partial(callback, row=row)
         try:
             produce(name, value, key, partition, report, None, timestamp, headers)
         except NOT_ACCEPTED:

@@ -217,15 +217,21 @@ def test_a_topic_of_the_column_that_cannot_be_is_a_bad_row(
     name: str, cause: str, cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other rows are written. One that was waited for is not waited for again, and found when it is there."""
-    waited: list[float] = []
+    waited: list[tuple[bool, float]] = []
+    real = topic_limits.partition_counts
+
+    def counted(producer: Any, names: Sequence[str], *, appears_within: float, answer_within: float) -> Any:
+        waited.append((name in names, appears_within))
+        return real(producer, names, appears_within=appears_within, answer_within=answer_within)
+
     monkeypatch.setattr("safeproducer.spark.topic_limits.APPEARS_WITHIN", 0.3)
-    monkeypatch.setattr(topic_limits.clock, "sleep", lambda seconds: waited.append(seconds) or time.sleep(seconds))
+    monkeypatch.setattr(topic_limits, "partition_counts", counted)
     made = options(None, **TO_TOPIC)
     for start in (0, 100):
         sent = batch([b"%d-" % (start + n) for n in range(100)], topic=["rows"] * 50 + [name] + ["rows"] * 49)
         totals = write_task([sent, sent.slice(0, 10)], made, TASK)
         assert (totals.bad_rows, totals.delivered) == ({cause: 1}, 109)
-        assert bool(waited) == (start == 0 and cause == "unknown_topic")
+        assert [within for asked, within in waited if asked] == _waits(cause, start)
         waited.clear()
     assert [one["sp-error-code"] for one in letters(cluster)] == [cause.encode()] * 2
     assert [one["sp-topic"] for one in letters(cluster)] == [name.encode()] * 2
@@ -233,6 +239,11 @@ def test_a_topic_of_the_column_that_cannot_be_is_a_bad_row(
         cluster.create_topic(name, 1)
         assert write_task([sent], made, TASK).bad_rows == {}
         assert len(cluster.log(name, 0)) == 1
+
+
+def _waits(cause: str, start: int) -> list[float]:
+    """For how long the topic was waited for, each time that brokers were asked for it."""
+    return [] if cause == "invalid_topic" else [0.0 if start else 0.3]
 
 
 def test_a_topic_of_the_column_that_may_not_be_written_has_bad_rows(cluster: FakeCluster, options: MakeOptions) -> None:
@@ -297,7 +308,7 @@ def test_a_timestamp_near_the_limit_is_left_to_the_broker() -> None:
 def test_rows_of_other_partitions_are_sorted_out_together(
     cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bad row in each of eight partitions takes as many waits as one in one."""
+    """A bad row in each of eight partitions takes about as many waits as one in one."""
     cluster.create_topic("eight", 8)
     cluster.fail_next("DescribeConfigs", 29, 10_000)
     cluster.set_topic_config("eight", "max.message.bytes", "20000")
@@ -311,7 +322,7 @@ def test_rows_of_other_partitions_are_sorted_out_together(
         assert write_task([sent], options("eight", **TO_TOPIC), TASK).bad_rows == {"MSG_SIZE_TOO_LARGE": len(bad)}
         taken.append(len(waits))
         waits.clear()
-    assert taken[0] == taken[1]
+    assert taken[1] <= taken[0] * 2 + 2, "one after another they take eight times as many"
     assert numbers(cluster, "eight", 8) == sorted([*range(1, 64), *range(8, 64)])
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from safeproducer import SafeProducer
 from safeproducer.pipeline.bulk import placing
+from safeproducer.pipeline.cluster.id_expirations import OldTimestamps
 from safeproducer.policy.partitioner import murmur2
 from safeproducer.spark import rows
 from safeproducer.spark.columns import Columns
@@ -19,7 +20,9 @@ from safeproducer.spark.options import Options
 from safeproducer.spark.report import TaskTotals
 from safeproducer.spark.rows import produce_rows
 from safeproducer.spark.task import Task, write_task
+from safeproducer.spark.worker_producers import producers
 from safeproducer.testing import FakeCluster
+from tests.contract.support import poll_until
 from tests.inside import engine_of
 from tests.spark.arrow import HEADERS, batch
 from tests.spark.conftest import MakeOptions
@@ -169,6 +172,61 @@ def test_rows_with_headers_or_a_timestamp_wait_one_by_one(
                 assert record.timestamp == moment
             else:
                 assert began <= record.timestamp <= time.time() * 1000
+
+
+@pytest.mark.parametrize("names", EXTRAS)
+def test_rows_with_headers_or_a_timestamp_share_a_callback_where_they_can_be_told_apart(
+    names: str, cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Near the brokers: no callback and no note is made for a row, and each row has what is its own."""
+    made = options()
+    write_task([batch([b"first-"], partition=pa.array([number], pa.int32())) for number in range(3)], made, Task(0, 0))
+    (worker,) = producers._idle.values()
+    poll_until(worker.kafka, lambda: engine_of(worker.kafka).route.goes_direct)
+    noted: list[int] = []
+    monkeypatch.setattr(OldTimestamps, "note", lambda self, topic, at: noted.append(at))
+    assert write_task([batch(VALUES, **EXTRAS[names])], made, Task(0, 0)).delivered == COUNT
+    oldest = [min(filter(None, TIMES_OF[first : first + 1000])) for first in (0, 1000, 2000)]
+    assert noted == (oldest if "timestamp" in EXTRAS[names] else [0, 0, 0])
+    found = {record.value: record for partition in range(3) for record in cluster.log("rows", partition)}
+    for row, value in enumerate(VALUES):
+        assert found[value].headers == (tuple(HEADERS_OF[row] or ()) if "headers" in EXTRAS[names] else ())
+        if "timestamp" in EXTRAS[names] and TIMES_OF[row] is not None:
+            assert found[value].timestamp == TIMES_OF[row]
+
+
+def test_rows_that_a_report_does_not_tell_apart_have_a_callback_of_their_own(cluster: FakeCluster) -> None:
+    """Equal but for their headers: each is named by its row; others share one."""
+    told: list[int | None] = []
+
+    def reports(part: Columns, first: int) -> Any:
+        return lambda error, message, row=None: told.append(row)
+
+    config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0}
+    for values, expected in (([b"a", b"a", b"b"], [0, 1, 2]), ([b"a", b"b", b"c"], [None] * 3)):
+        sent = batch(values, key=[b"k"] * 3, headers=pa.array([[("h", b"%d" % row)] for row in range(3)], HEADERS))
+        with SafeProducer(config) as near:
+            produce_rows(Columns.of(sent, "rows"), "rows", near, reports, never)
+        assert sorted(told, key=str) == expected
+        told.clear()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [[("h", b"1"), ("i", None)]] * 4,
+        [[("h", b"%d" % row), ("i", b"same")] for row in range(4)],
+        [[(f"n{row}", b"x")] for row in range(4)],
+        [[("h", b"1")], None, [], [("h", b"1"), ("h", b"2")]],
+        [[("h", b"1")], [("h", b"1"), ("h", b"2")], [], [("h", b"3")]],
+        [[], [], [], []],
+    ],
+)
+def test_headers_by_columns_are_those_of_the_rows(headers: list[Any]) -> None:
+    """Whether all rows have as many or not, and also of a part of a batch."""
+    columns = Columns.of(batch([b"x"] * 4, headers=pa.array(headers, HEADERS)), "t")
+    assert [one or None for one in columns.all_headers()] == [one or None for one in headers]
+    assert [one or None for one in columns.slice(1, 2).all_headers()] == [one or None for one in headers[1:3]]
 
 
 def test_a_block_has_one_timestamp(cluster: FakeCluster, options: MakeOptions) -> None:

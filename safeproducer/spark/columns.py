@@ -138,7 +138,7 @@ class Columns:
         return (list(islice(pairs, length)) if length else None for length in lengths.to_pylist())
 
     def _alike(self, names: Any, contents: Any, each: int) -> Iterator[list[Header] | None]:
-        """Of rows that have `each` headers, by columns: no Python code for a row."""
+        """Made by columns, of rows that have `each` headers: no Python code for a row."""
         columns: list[Iterable[Any]] = []
         constant = 0
         for first in range(each):

@@ -150,8 +150,8 @@ def _commit(messages: Sequence[WriterCommitMessage | None], batch_id: int | None
 def _refuse_commit(tasks: int, written: int, batch_id: int | None, query_id: str | None) -> None:
     """With trigger(continuous=...) Spark calls no writer in Python, drops the rows, and commits.
 
-    What this raises keeps their offsets out of the checkpoint. Spark's own thread logs it and goes on, so that the
-    query stands still and nobody else hears of it.
+    The error keeps their offsets out of the checkpoint. Spark's own thread logs it and goes on, so that the query
+    stands still and nobody else hears of it.
     """
     problem = (
         f"{tasks - written} of {tasks} tasks have not written their rows, so nothing is committed, and the query "

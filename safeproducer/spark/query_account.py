@@ -5,7 +5,6 @@ Sink and data source share them.
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable, Iterable, Iterator
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,11 @@ from safeproducer.runtime import clock
 from safeproducer.spark.options import BAD_ROWS_MAX, FAILING, ON_BATCH, BadRows, Options
 from safeproducer.spark.report import BatchReport, IdRate, Task, TaskTotals
 from safeproducer.telemetry import spark_events
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 
 class Told:
@@ -127,7 +131,8 @@ def write(batches: Iterator[pa.RecordBatch], options: Options, run: str, batch_i
     # Here, for whatever plans or commits needs no producer.
     from safeproducer.spark.task import write_task  # noqa: PLC0415
 
-    context, limit = _context(), resource.getrlimit(resource.RLIMIT_AS)[0]
+    context = _context()
+    limit = -1 if resource is None else resource.getrlimit(resource.RLIMIT_AS)[0]
     if 0 <= limit < LEAST_ADDRESS_SPACE:
         _told.once([f"this Python worker may have {limit >> 20} MB of address space{_ADDRESS_SPACE}"])
     if batch_id is None and (told := context.getLocalProperty("streaming.sql.batchId")):

@@ -28,6 +28,11 @@ from safeproducer.spark.worker_producers import producers
 
 __all__ = ["HandedOver", "Task", "write_task"]
 
+_EXACT = 8
+"""Batches of an attempt that are noted each."""
+_NOTE_EVERY = 0.1
+"""Seconds after which one is noted as it is."""
+
 
 def write_task(batches: Iterable[pa.RecordBatch], options: Options, task: Task) -> TaskTotals:
     """Write all rows, wait until each is acknowledged, and return the totals. Bad rows do what the options say.
@@ -40,13 +45,18 @@ def write_task(batches: Iterable[pa.RecordBatch], options: Options, task: Task) 
     """
     started, handed_over = clock.monotonic(), HandedOver(task)
     with_rows = filter(attrgetter("num_rows"), batches)  # a generator would keep a batch
-    filled = _filled(map(handed_over.note, with_rows), options.topic)
-    if filled is None:
-        written: TaskTotals | Failure = TaskTotals(task.partition, task.attempt, seconds=clock.monotonic() - started)
-    else:
-        names, rest = filled
-        del filled  # it holds payloads, and a frame that raises must not show them
-        written = _written(names, rest, options, task, started)
+    try:
+        filled = _filled(map(handed_over.note, with_rows), options.topic)
+        if filled is None:
+            written: TaskTotals | Failure = TaskTotals(
+                task.partition, task.attempt, seconds=clock.monotonic() - started
+            )
+        else:
+            names, rest = filled
+            del filled  # it holds payloads, and a frame that raises must not show them
+            written = _written(names, rest, options, task, started)
+    finally:
+        handed_over.end()
     if isinstance(written, Failure):
         raise KafkaWriteError(written)
     return replace(written, rows_before=handed_over.before())
@@ -74,32 +84,50 @@ def _written(
 
 
 class HandedOver:
-    """How many rows each attempt of a task was given to write, in files that outlive it.
+    """How many rows each attempt of a task was given to write, in files that outlive it: so many, or more.
 
     They are where Spark has its own blocks: an executor removes them when it ends, and does not see those of another.
-    A query writes the same ones again. No attempt removes its own: it may end well here and fail for Spark.
+    A later run has the same names: a query its own, all that is no query one. No attempt removes its own: it may end
+    well here and fail for Spark. The first one of a later run removes those of attempts that it has not had.
+
+    Not each small batch is noted: a file promises more rows than were given, for as long as that lasts.
     """
 
     def __init__(self, task: Task) -> None:
         folder, self._rows, self._files = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0], 0, list[Path]()
         self._run = (task.run or "").encode()
+        self._noted, self._exact, self._last = 0, _EXACT, clock.monotonic()
         if folder and task.run:
-            name = f"safeproducer-{task.query_id or task.run}-{task.partition}"
+            name = f"safeproducer-{task.query_id or 'write'}-{task.partition}"
             self._files = [Path(folder, f"{name}-{number}") for number in range(task.attempt + 1)]
-            self._write()
+            with suppress(OSError):
+                for number in itertools.count(task.attempt + 1):
+                    Path(folder, f"{name}-{number}").unlink()
+            self._write(0)
 
-    def _write(self) -> None:
+    def _write(self, rows: int) -> None:
+        self._noted = rows
         for file in self._files[-1:]:
             with suppress(OSError):  # then the number is not known
                 new = file.with_name(f"{file.name}.new")
-                new.write_bytes(self._run + b"%d" % self._rows)
+                new.write_bytes(self._run + b"%d" % rows)
                 new.replace(file)  # a process that is killed in the middle leaves the earlier number
 
     def note(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Before it is given to the producer: a killed process can note no more."""
         self._rows += batch.num_rows
-        self._write()
+        if self._rows > self._noted:
+            now = clock.monotonic()
+            self._exact -= 1
+            is_exact = self._exact >= 0 or now - self._last >= _NOTE_EVERY
+            self._last = now
+            self._write(self._rows if is_exact else 2 * self._rows)
         return batch
+
+    def end(self) -> None:
+        """The attempt ends, however it does: nothing is promised any more."""
+        if self._noted != self._rows:
+            self._write(self._rows)
 
     def before(self) -> int | None:
         """The rows of earlier attempts, if they are known of each."""

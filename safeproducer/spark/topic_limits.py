@@ -133,7 +133,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, values: Mapping[str, str | None]) -> Limits:
-        """By its configs. What brokers say of timestamps counts where they do not put their own."""
+        """By its configs. Limits of timestamps count where brokers do not put their own."""
         own = values.get("message.timestamp.type") == "CreateTime"
         before, after = (_number(values.get(f"message.timestamp.{side}.max.ms")) for side in ("before", "after"))
         compacted = "compact" in (values.get("cleanup.policy") or "").split(",")

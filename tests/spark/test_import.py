@@ -24,6 +24,12 @@ def test_importing_loads_neither_pyspark_nor_pyarrow() -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
+def test_the_package_is_imported_where_there_is_no_module_resource() -> None:
+    """As on Windows."""
+    code = "import sys\nsys.modules['resource'] = None\nfrom safeproducer.spark import SafeProducerSink\nprint('there')"
+    assert run(code).stdout == "there\n"
+
+
 FIRST_USES = """
 import sys, traceback
 from safeproducer import spark

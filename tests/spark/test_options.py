@@ -45,6 +45,7 @@ def test_the_defaults_are_javas_where_rows_would_differ() -> None:
             "partitioner": "murmur2_random",
             "message.max.bytes": "1048576",
             "delivery.timeout.ms": "60000",
+            "linger.ms": "20",
             "bootstrap.servers": "localhost:1",
         },
         secrets={},

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from safeproducer import SafeProducer
+from safeproducer.spark import task
 from safeproducer.spark.errors import KafkaWriteError
 from safeproducer.spark.report import SCHEMA, TaskTotals, TopicTotals
 from safeproducer.spark.task import HandedOver, Task, write_task
@@ -266,6 +267,37 @@ def test_a_query_has_as_many_files_as_attempts_of_its_tasks(executor: Path) -> N
             handed_over = HandedOver(replace(TASK, attempt=number, query_id="query", run=run))
             handed_over.note(rows(0, 5))
     assert handed_over.before() == 5
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+def test_what_is_no_query_leaves_no_file_for_each_write(executor: Path) -> None:
+    """Nor do attempts of an earlier run, once the first one of a later run begins; another run's number counts not."""
+    for run in range(50):
+        for number in range(3 if run == 7 else 1):
+            HandedOver(replace(TASK, attempt=number, run=f"run-{run}")).note(rows(0, 5))
+        assert len(names(executor)) == (3 if run == 7 else 1)
+    assert HandedOver(replace(TASK, attempt=1, run="another")).before() is None
+
+
+def test_small_batches_are_not_noted_each(executor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file promises no fewer rows than were given at any time, and at the end of an attempt as many."""
+    now, written = [1000.0], []
+    monkeypatch.setattr(task.clock, "monotonic", lambda: now[0])
+    real = Path.write_bytes
+    monkeypatch.setattr(Path, "write_bytes", lambda file, text: written.append(int(text[5:])) or real(file, text))
+    attempt, one = attempted(0), rows(0, 1)
+    for given in range(1, 10_001):
+        attempt.note(one)
+        assert given <= written[-1] <= 2 * given, "a killed process leaves what was written last"
+    assert len(written) < 25
+    now[0] += 1.0
+    attempt.note(one)
+    assert attempted(1).before() == written[-2] >= 10_001
+    attempt.end()
+    assert attempted(1).before() == 10_001
 
 
 def test_a_process_that_is_killed_while_it_notes_leaves_the_earlier_number(

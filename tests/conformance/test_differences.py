@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 INVALID_REQUEST = 42
 OUT_OF_ORDER = 45
 KAFKA_ONLY = {
-    *(12, 13, 14, 15, 16, 42, 47, 69, 76, 77, 78, 79, 88, 89, 90, 91, 92, 93),  # groups of all kinds
+    *(47, 69, 76, 77, 78, 79, 88, 89, 90, 91, 92, 93),  # offsets deleted, groups of other kinds
     *(24, 25, 26, 27, 28, 61, 65, 66),  # transactions
     *(29, 30, 31, 38, 39, 40, 41, 50, 51),  # rights, tokens and passwords
     *(21, 33, 34, 43, 74),  # records, configs and replicas
@@ -58,12 +58,13 @@ def test_apis_that_are_not_served(cluster: Target) -> None:
     """Nothing else is missing, and nothing is served that Kafka does not serve."""
     common = {api_key(api) for api in SERVED} | {api_key("Produce")}
     assert ranges(cluster).keys() == common | cluster.differs(fake=set(), kafka=KAFKA_ONLY)
+    asked = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
     with cluster.connect() as client:
         if cluster.kind == "fake":
             with hung_up():
-                client.ask("ListGroups", 0)
+                client.ask("DescribeAcls", 1, **asked)
         else:
-            assert client.ask("ListGroups", 0)["error_code"] == 0
+            assert "resources" in client.ask("DescribeAcls", 1, **asked)
 
 
 def test_produce_reaches_version_14(cluster: Target) -> None:
@@ -131,21 +132,10 @@ def test_no_fetch_sessions(cluster: Target, client: RawClient) -> None:
     assert (answer["error_code"], answer["session_id"] > 0) == (0, cluster.differs(fake=False, kafka=True))
 
 
-def test_no_groups(cluster: Target, client: RawClient) -> None:
-    """There is a coordinator for each, but nobody can join, nor keep offsets: error 42, at which no client tries again.
-    The test is warned.
-    """
+def test_no_groups_of_the_new_protocol(cluster: Target, client: RawClient) -> None:
+    """Members of KIP-848 get error 42, at which no client tries again; the test is warned."""
 
-    def found() -> int:
-        (answer,) = client.ask("FindCoordinator", 4, key_type=0, coordinator_keys=["group"])["coordinators"]
-        assert isinstance(answer["error_code"], int)
-        return answer["error_code"]
-
-    until(lambda: found() == 0, "there is a coordinator")
-    member = {"group_id": "group", "member_id": "", "group_instance_id": None, "protocol_type": "consumer"}
-    protocols = [{"name": "range", "metadata": b"metadata"}]
-
-    def join_anew() -> int:
+    def join() -> int:
         joined = client.ask(
             "ConsumerGroupHeartbeat",
             1,
@@ -158,22 +148,11 @@ def test_no_groups(cluster: Target, client: RawClient) -> None:
         assert isinstance(joined["error_code"], int)
         return joined["error_code"]
 
-    def join() -> int:
-        joined = client.ask(
-            "JoinGroup", 5, **member, session_timeout_ms=6000, rebalance_timeout_ms=6000, protocols=protocols
-        )
-        assert isinstance(joined["error_code"], int)
-        return joined["error_code"]
-
     if cluster.kind == "fake":
-        with pytest.warns(FakeClusterWarning, match="JoinGroup"):
+        with pytest.warns(FakeClusterWarning, match="set group.protocol to classic"):
             assert join() == INVALID_REQUEST
-        with pytest.warns(FakeClusterWarning, match="ConsumerGroupHeartbeat"):
-            assert join_anew() == INVALID_REQUEST
     else:
-        # The member is given its ID first; until then the group may still be loading.
-        until(lambda: join() == 79, "there is a group to join")
-        until(lambda: join_anew() == 0, "there is a group of the new protocol to join")
+        until(lambda: join() == 0, "there is a group of the new protocol to join")
 
 
 def test_no_transactions(client: RawClient, cluster: Target) -> None:

@@ -69,7 +69,9 @@ def test_a_token_lets_in(newcomer: RawClient, version: int, first: bytes) -> Non
 
 
 @pytest.mark.parametrize(
-    "bad", ["nonsense", "a.b.c", token(seconds=-5, begun=-10), token(begun=100, seconds=200)], ids=lambda bad: bad[-12:]
+    "bad",
+    ["nonsense", "a.b.c", token(seconds=-5, begun=-10), token(begun=100, seconds=200)],
+    ids=["nonsense", "no JSON", "expired", "early"],
 )
 def test_a_bad_token_is_told_in_a_good_answer(newcomer: RawClient, bad: str) -> None:
     """RFC 7628: the failure itself is the answer to what the client says next."""
@@ -95,6 +97,7 @@ def test_a_bad_token_is_told_in_a_good_answer(newcomer: RawClient, bad: str) -> 
         message(more="a1=b\x01"),
         message(more="a=\x7f\x01"),
     ],
+    ids=["empty", "garbage", "only an end", "no pairs", "binding", "another", "two tokens", "bad key", "bad value"],
 )
 def test_a_message_without_a_token_fails(newcomer: RawClient, first: bytes) -> None:
     """At once, and so does one that names another user."""

@@ -234,7 +234,7 @@ def test_faults_of_one_broker_leave_the_others_alone(cluster: FakeCluster) -> No
         lambda c: c.lose_acks(1, topic="t", partition=9),
         lambda c: c.fail_next("Metadata", 3, topic="t"),
         lambda c: c.delay(1, side="somewhere"),
-        lambda c: c.delay(1, api="SyncGroup"),
+        lambda c: c.delay(1, api="DescribeAcls"),
         lambda c: c.delay(float("nan")),
         lambda c: c.pause(9),
         lambda c: c.resume(0),

@@ -1,4 +1,4 @@
-"""Clients that want groups or transactions, which FakeCluster has not: an error at once, and a warning for the test."""
+"""Clients that want transactions, or groups of KIP-848: an error at once, and a warning for the test."""
 
 import asyncio
 import warnings
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import aiokafka  # type: ignore[import-untyped]
 import aiokafka.errors  # type: ignore[import-untyped]
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer
 
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster, FakeClusterWarning
@@ -25,46 +25,6 @@ PATIENCE = 20
 
 def consumer(cluster: FakeCluster, **settings: object) -> Consumer:
     return Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0, **settings})
-
-
-def join_with_confluent(cluster: FakeCluster, **settings: object) -> int:
-    client = consumer(cluster, **settings)
-    client.subscribe(["t"])
-    message = client.poll(PATIENCE)
-    client.close()
-    assert message is not None
-    error = message.error()
-    assert error is not None
-    # By the new protocol it is a fatal error, with the broker's in its text.
-    return INVALID_REQUEST if "Invalid request" in error.str() else error.code()
-
-
-def join_anew_with_confluent(cluster: FakeCluster) -> int:
-    """By the protocol of KIP-848."""
-    return join_with_confluent(cluster, **{"group.protocol": "consumer"})
-
-
-def join_with_kafka_python(cluster: FakeCluster) -> int:
-    client = kafka.KafkaConsumer("t", bootstrap_servers=cluster.bootstrap, group_id="g")
-    try:
-        client.poll(PATIENCE * 1000)
-    except kafka.errors.KafkaError as error:
-        return int(error.errno)
-    finally:
-        client.close()
-    return 0
-
-
-async def joined_with_aiokafka(cluster: FakeCluster) -> int:
-    client = aiokafka.AIOKafkaConsumer("t", bootstrap_servers=cluster.bootstrap, group_id="g")
-    try:
-        await client.start()
-        await client.getone()
-    except aiokafka.errors.KafkaError as error:
-        return INVALID_REQUEST if "InvalidRequestError" in str(error) else -1
-    finally:
-        await client.stop()
-    return 0
 
 
 async def begun_with_aiokafka(cluster: FakeCluster) -> int:
@@ -108,20 +68,18 @@ def begin_with_kafka_python(cluster: FakeCluster) -> int:
     return 0
 
 
-@pytest.mark.parametrize(
-    "join",
-    [
-        pytest.param(join_with_confluent, id="confluent_kafka"),
-        pytest.param(join_anew_with_confluent, id="confluent_kafka, KIP-848"),
-        pytest.param(join_with_kafka_python, id="kafka-python"),
-        pytest.param(run(joined_with_aiokafka), id="aiokafka"),
-    ],
-)
-def test_a_member_of_a_group_is_refused_at_once(cluster: FakeCluster, join: Callable[[FakeCluster], int]) -> None:
-    """Rather than left to wait for a coordinator for ever; the warning says what is missing and the way out."""
+def test_a_member_of_kip_848_is_refused_at_once(cluster: FakeCluster) -> None:
+    """Rather than left to wait for ever; the warning says what is missing, and which setting helps."""
     cluster.create_topic("t")
-    with pytest.warns(FakeClusterWarning, match=r"consumer groups \(\w+\), .*: assign partitions .* real broker"):
-        assert join(cluster) == INVALID_REQUEST
+    client = consumer(cluster, **{"group.protocol": "consumer"})
+    client.subscribe(["t"])
+    with pytest.warns(FakeClusterWarning, match=r"KIP-848, .*: set group.protocol to classic"):
+        message = client.poll(PATIENCE)
+        client.close()
+    assert message is not None
+    error = message.error()
+    assert error is not None
+    assert "Invalid request" in error.str()
 
 
 @pytest.mark.parametrize(
@@ -139,27 +97,14 @@ def test_a_transaction_is_refused_at_once(cluster: FakeCluster, begin: Callable[
         assert begin(cluster) == NO_RIGHTS
 
 
-def test_offsets_are_neither_kept_nor_found(cluster: FakeCluster) -> None:
-    """A consumer with assigned partitions learns at once that its group has no offsets, and closes at once."""
-    cluster.create_topic("t")
-    client = consumer(cluster)
-    with pytest.warns(FakeClusterWarning, match=r"\(OffsetFetch\)"), pytest.raises(KafkaException) as raised:
-        client.committed([TopicPartition("t", 0)], PATIENCE)
-    assert raised.value.args[0].code() == INVALID_REQUEST
-    with pytest.warns(FakeClusterWarning, match=r"\(OffsetCommit\)"), pytest.raises(KafkaException) as raised:
-        client.commit(offsets=[TopicPartition("t", 0, 1)], asynchronous=False)
-    assert raised.value.args[0].code() == INVALID_REQUEST
-    client.close()
-
-
 def test_the_test_is_warned_once(cluster: FakeCluster) -> None:
     """However often clients ask; the next test is warned again."""
     for _ in range(2):
         with pytest.warns(FakeClusterWarning) as told:
             for name in ("one", "one", "two"):
                 with RawClient(cluster.bootstrap, client_id=name) as client:
-                    answer = client.ask("OffsetFetch", 9, groups=[{"group_id": "g", "topics": None}])
-                assert answer["groups"][0]["error_code"] == INVALID_REQUEST
+                    answer = client.ask("FindCoordinator", 4, key_type=1, coordinator_keys=["tx"])
+                assert answer["coordinators"][0]["error_code"] == NO_RIGHTS
         assert [str(one.message).split(" asks ")[0] for one in told] == ["the client 'one'"]
         cluster.reset()
 
@@ -167,10 +112,14 @@ def test_the_test_is_warned_once(cluster: FakeCluster) -> None:
 @pytest.mark.parametrize(("kind", "error"), [(0, 0), (1, NO_RIGHTS), (2, INVALID_REQUEST), (9, INVALID_REQUEST)])
 @pytest.mark.filterwarnings("ignore::safeproducer.testing.FakeClusterWarning")
 def test_coordinators_in_both_forms_of_the_answer(cluster: FakeCluster, kind: int, error: int) -> None:
-    """The asked broker, for groups alone; from version 4 on for each key."""
-    found = 2 if not error else -1
-    with RawClient(cluster.bootstrap, 2) as client:
-        for version in (3, 4, 6):
-            answer = client.ask("FindCoordinator", version, key="g", key_type=kind, coordinator_keys=["g", "h"])
-            for one in [answer] if version < 4 else answer["coordinators"]:
-                assert (one["error_code"], one["node_id"], bool(one["error_message"])) == (error, found, bool(error))
+    """One broker for each group, whoever is asked; from version 4 on for each key."""
+    found = set()
+    for broker in cluster.brokers:
+        with RawClient(cluster.bootstrap, broker) as client:
+            for version in (3, 4, 6):
+                answer = client.ask("FindCoordinator", version, key="g", key_type=kind, coordinator_keys=["g", "g"])
+                for one in [answer] if version < 4 else answer["coordinators"]:
+                    assert (one["error_code"], bool(one["error_message"])) == (error, bool(error))
+                    found.add(one["node_id"])
+    assert len(found) == 1
+    assert (found == {-1}) == bool(error)

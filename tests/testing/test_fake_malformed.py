@@ -82,7 +82,13 @@ def waits(frame: bytes) -> bool:
         body = decode_request(header, frame, trailing=True)
     except WireError:
         return False
-    return body.get("max_wait_ms", 0) > 1 or header.api in ("AlterClientQuotas", "SaslAuthenticate", "SaslHandshake")
+    return body.get("max_wait_ms", 0) > 1 or header.api in (
+        "AlterClientQuotas",
+        "JoinGroup",
+        "SaslAuthenticate",
+        "SaslHandshake",
+        "SyncGroup",
+    )
 
 
 # ---- lengths

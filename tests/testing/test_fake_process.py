@@ -75,8 +75,8 @@ def test_wrong_arguments_are_refused_at_the_start() -> None:
 
 def test_a_warning_comes_from_the_next_call(cluster: FakeCluster) -> None:
     with RawClient(cluster.bootstrap) as client:
-        client.ask("OffsetFetch", 7, group_id="g", topics=None, require_stable=False)
-    with pytest.warns(FakeClusterWarning, match="consumer groups"):
+        client.ask("FindCoordinator", 4, key_type=2, coordinator_keys=["g"])
+    with pytest.warns(FakeClusterWarning, match="share groups"):
         cluster.journal()
 
 

@@ -139,6 +139,7 @@ def test_aiokafka_logs_in_with_a_token(cluster: FakeCluster) -> None:
         ("number", "tokens returned 7, which is neither a principal nor None"),
         (jwt(-1), "the token has expired"),
     ],
+    ids=["bad", "broken", "number", "expired"],
 )
 def test_why_a_token_is_refused_is_in_the_journal(cluster: FakeCluster, token: str, note: str) -> None:
     """The client hears only that it is; the token itself is nowhere."""

@@ -104,7 +104,8 @@ def test_a_warning_fails_the_test_where_warnings_are_errors(runner: Runner) -> N
 
         def join(cluster):
             cluster.create_topic("t")
-            consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0})
+            settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0}
+            consumer = Consumer({**settings, "group.protocol": "consumer"})
             consumer.subscribe(["t"])
             assert consumer.poll(20).error() is not None
             consumer.close()
@@ -121,7 +122,7 @@ def test_a_warning_fails_the_test_where_warnings_are_errors(runner: Runner) -> N
                 join(kafka_cluster)
     """)
     result.assert_outcomes(passed=3, errors=1)
-    result.stdout.fnmatch_lines(["*ERROR at teardown of test_first*", "*FakeClusterWarning: the client*JoinGroup*"])
+    result.stdout.fnmatch_lines(["*ERROR at teardown of test_first*", "*FakeClusterWarning: the client*KIP-848*"])
 
 
 def test_unused_it_loads_nothing(runner: Runner) -> None:

@@ -1,8 +1,11 @@
-"""What clients need or do: certificates of TLS."""
+"""What clients need or do: certificates of TLS, consumer groups."""
 
+import struct
+from dataclasses import dataclass
 from datetime import datetime
 
 from safeproducer.testing.fake.control import Runtime
+from safeproducer.testing.fake.rules.groups import Group
 from safeproducer.testing.fake.state.certificates import NAMES, Authority
 
 
@@ -38,3 +41,99 @@ class TlsControl(Runtime):
         if self._state.access.authority is None:
             raise ValueError("tls: this FakeCluster has no certificates; give tls=True")
         return self._state.access.authority
+
+
+@dataclass(frozen=True, slots=True)
+class MemberInfo:
+    """A member of a group; ``assignment`` is empty before it has one."""
+
+    id: str
+    instance: str | None
+    client_id: str
+    assignment: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A group as its coordinator has it. ``offsets`` and ``lag`` are by topic and partition, in records."""
+
+    state: str
+    generation: int
+    coordinator: int
+    members: tuple[MemberInfo, ...]
+    offsets: dict[tuple[str, int], int]
+    lag: dict[tuple[str, int], int]
+
+
+class GroupControl(Runtime):
+    """Shows consumer groups, and disturbs them."""
+
+    def groups(self) -> dict[str, GroupInfo]:
+        """All groups, by ID: members, what each is assigned, committed offsets, and how far these are behind."""
+        return self._call(lambda: {group.id: self._info(group) for group in self._now()})
+
+    def _now(self) -> list[Group]:
+        groups, clock = [*self._state.groups.values()], self._state.clock
+        for group in groups:
+            group.pass_time(clock.now_ms())
+        return groups
+
+    def _info(self, group: Group) -> GroupInfo:
+        offsets = {place: committed.offset for place, committed in group.offsets.items()}
+        lag = {}
+        for (name, index), offset in offsets.items():
+            topic = self._state.topics.get(name)
+            if topic is not None and index < len(topic.partitions):
+                lag[name, index] = max(topic.partitions[index].high_watermark - offset, 0)
+        members = tuple(
+            MemberInfo(one.id, one.instance, one.client, _assigned(one.assignment)) for one in group.members.values()
+        )
+        coordinator = self._state.coordinator(group.id)
+        return GroupInfo(group.state.value, group.generation, coordinator, members, offsets, lag)
+
+    def rebalance(self, group: str) -> None:
+        """Let all members of this ``group`` join anew, as if one had come. They hear of it at their next heartbeat."""
+
+        def work() -> None:
+            found = {one.id: one for one in self._now()}
+            if group not in found:
+                raise ValueError(f"group: there is no {group!r}, only {sorted(found)}")
+            clock = self._state.clock
+            found[group].rebalance(clock.now_ms())
+            self._state.changed()
+
+        self._call(work)
+
+    def move_coordinator(self, key: str) -> int:
+        """Let another living broker coordinate the group ``key``; returns it. Members and offsets move with it.
+
+        Whoever asks the old one gets NOT_COORDINATOR. Raises ValueError where no other broker lives.
+        """
+
+        def work() -> int:
+            now = self._state.coordinator(key)
+            others = [broker.id for broker in self._state.alive if broker.id != now]
+            if not others:
+                raise ValueError(f"key: no other broker lives that could coordinate {key!r}")
+            to = next((broker for broker in others if broker > now), others[0])
+            self._state.coordinators.move(key, to)
+            self._state.changed()
+            return to
+
+        return self._call(work)
+
+
+def _assigned(data: bytes) -> tuple[tuple[str, int], ...]:
+    """The partitions in an assignment of the protocol `consumer`; none in what other protocols say."""
+    places: list[tuple[str, int]] = []
+    try:
+        (topics,), pos = struct.unpack_from(">i", data, 2), 6
+        for _ in range(topics):
+            (length,) = struct.unpack_from(">h", data, pos)
+            name, pos = str(data[pos + 2 : pos + 2 + length], "utf-8"), pos + 2 + length
+            (count,) = struct.unpack_from(">i", data, pos)
+            places += [(name, index) for index in struct.unpack_from(f">{count}i", data, pos + 4)]
+            pos += 4 + 4 * count
+    except (struct.error, UnicodeDecodeError):
+        return ()
+    return tuple(sorted(places))

@@ -6,7 +6,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from safeproducer.testing.fake.clients import TlsControl
+from safeproducer.testing.fake.clients import GroupControl, TlsControl
 from safeproducer.testing.fake.control import BrokerControl, Reading, Runtime, TopicControl
 from safeproducer.testing.fake.handlers import SERVED
 from safeproducer.testing.fake.network.broker import Broker, reserve
@@ -14,8 +14,8 @@ from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdUsage
 from safeproducer.testing.fake.rules.producer_state import Rules
 from safeproducer.testing.fake.rules.quotas import CLIENT_ID, USER, Entity, QuotaUsage, describe_entity
-from safeproducer.testing.fake.state.certificates import Authority, library
-from safeproducer.testing.fake.state.cluster_state import Access, BrokerState
+from safeproducer.testing.fake.state.certificates import Access, Authority, library
+from safeproducer.testing.fake.state.cluster_state import BrokerState
 from safeproducer.testing.fake.state.faults import Scope, Side
 from safeproducer.testing.fake.state.sasl import Credentials, Validate
 
@@ -152,6 +152,7 @@ class QuotaControl(Runtime):
         def work() -> float:
             now = self._state.clock.advance(seconds)
             self._state.follow()
+            self._state.changed()
             return now
 
         return self._call(work)
@@ -212,7 +213,7 @@ def _credentials(
     return Credentials(users, tokens, reauthentication) if logins else None
 
 
-class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, TlsControl, Reading):
+class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, TlsControl, GroupControl, Reading):
     """A Kafka cluster on the loopback that any client can connect to, idempotent as Kafka 4.4.0 is.
 
     ``with FakeCluster() as cluster:`` listens on free ports, on a thread of its own; ``cluster.bootstrap`` is the
@@ -237,8 +238,8 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, TlsCo
     a topic that was made anew. ``first_epoch`` is the epoch of each new producer ID; the last one is 32767.
     Raises ValueError for what a broker would not start with.
 
-    It has no consumer groups and transactions (who asks for them gets an error at once, and the test a
-    :class:`FakeClusterWarning`), and no authorization.
+    Consumer groups are those of the classic protocol. It has no transactions and no groups of KIP-848 (who asks for
+    them gets an error at once, and the test a :class:`FakeClusterWarning`), and no authorization.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ import re
 
 from safeproducer.policy.window import PRODUCE_VERSION
 from safeproducer.testing.codec import Body
-from safeproducer.testing.fake.handlers import admin, metadata, read, write
+from safeproducer.testing.fake.handlers import admin, groups, metadata, read, write
 from safeproducer.testing.fake.handlers.request import Handler, Request
 from safeproducer.testing.fake.state.cluster_state import BrokerState
 from safeproducer.testing.fake.state.sasl import SaslError
@@ -92,28 +92,34 @@ SERVED: dict[str, tuple[int, int, Handler]] = {
     "AlterClientQuotas": (0, 1, admin.alter_client_quotas),
     "AlterPartitionReassignments": (0, 1, metadata.alter_reassignments),
     "ApiVersions": (0, 5, api_versions),
-    "ConsumerGroupHeartbeat": (0, 1, metadata.heartbeat),
+    "ConsumerGroupHeartbeat": (0, 1, groups.heartbeat_anew),
     "CreatePartitions": (0, 3, admin.create_partitions),
     "CreateTopics": (2, 7, admin.create_topics),
+    "DeleteGroups": (0, 2, groups.delete_groups),
     "DeleteTopics": (1, 6, admin.delete_topics),
     "DescribeClientQuotas": (0, 1, admin.describe_client_quotas),
     "DescribeCluster": (0, 2, metadata.describe_cluster),
     "DescribeConfigs": (1, 4, admin.describe_configs),
+    "DescribeGroups": (0, 6, groups.describe_groups),
     "DescribeLogDirs": (1, 5, metadata.describe_log_dirs),
     "DescribeProducers": (0, 0, write.describe_producers),
     "DescribeTopicPartitions": (0, 0, metadata.describe_topic_partitions),
     "Fetch": (4, 18, read.fetch),
-    "FindCoordinator": (0, 6, metadata.find_coordinator),
+    "FindCoordinator": (0, 6, groups.find_coordinator),
+    "Heartbeat": (0, 4, groups.heartbeat),
     "IncrementalAlterConfigs": (0, 1, admin.alter_configs),
     "InitProducerId": (0, 5, write.init_producer_id),
-    "JoinGroup": (0, 9, metadata.join_group),
+    "JoinGroup": (0, 9, groups.join_group),
+    "LeaveGroup": (0, 5, groups.leave_group),
+    "ListGroups": (0, 5, groups.list_groups),
     "ListOffsets": (1, 11, read.list_offsets),
     "ListPartitionReassignments": (0, 0, metadata.list_reassignments),
     "Metadata": (0, 13, metadata.metadata),
-    "OffsetCommit": (2, 10, metadata.offset_commit),
-    "OffsetFetch": (1, 10, metadata.offset_fetch),
+    "OffsetCommit": (2, 10, groups.offset_commit),
+    "OffsetFetch": (1, 10, groups.offset_fetch),
     "OffsetForLeaderEpoch": (2, 4, read.offset_for_leader_epoch),
     "Produce": (3, PRODUCE_VERSION, write.produce),
     "SaslAuthenticate": (0, 2, sasl_authenticate),
     "SaslHandshake": (0, 1, sasl_handshake),
+    "SyncGroup": (0, 5, groups.sync_group),
 }

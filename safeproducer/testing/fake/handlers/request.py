@@ -53,6 +53,11 @@ class Request:
     failed: set[object] = field(default_factory=set)
     unacknowledged: list[Unacknowledged] = field(default_factory=list)
 
+    @property
+    def now(self) -> int:
+        """The cluster's time, in ms."""
+        return self.cluster.clock.now_ms()
+
     def find_topic(self, name: str | None, topic_id: uuid.UUID | None) -> tuple[Topic | None, int]:
         """The topic, or an error code."""
         topic = self.cluster.find_topic(name, topic_id)

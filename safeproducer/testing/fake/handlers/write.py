@@ -182,7 +182,7 @@ def _check(
         return CORRUPT_MESSAGE, "the checksum does not fit"
     if header.size > cluster.value(request.broker, topic, "max.message.bytes"):
         return MESSAGE_TOO_LARGE, None
-    ahead = 0 if cluster.stamps(request.broker, topic) else header.max_timestamp - cluster.clock.now_ms()
+    ahead = 0 if cluster.stamps(request.broker, topic) else header.max_timestamp - request.now
     if ahead > cluster.value(request.broker, topic, "message.timestamp.after.max.ms"):
         return INVALID_TIMESTAMP, f"a timestamp is {ahead} ms in the future"
     if header.compression > _LAST_CODEC:
@@ -205,7 +205,7 @@ def _invalid(header: BatchHeader) -> str | None:
 
 def _admit(request: Request, producer_id: int) -> tuple[int, str | None]:
     """KIP-936: may this user bring this producer ID? Asked last, so that only what is written counts as used."""
-    limits, user, now = request.cluster.quotas, request.session.user, request.cluster.clock.now_ms()
+    limits, user, now = request.cluster.quotas, request.session.user, request.now
     if producer_id < 0 or not limits.enabled(PRODUCER_IDS_RATE):
         return 0, None
     delay = request.broker.producer_ids.admit(user, producer_id, limits.find_for_user(PRODUCER_IDS_RATE, user), now)
@@ -215,7 +215,7 @@ def _admit(request: Request, producer_id: int) -> tuple[int, str | None]:
 
 def _append(request: Request, topic: Topic, partition: Partition, batch: ProducedBatch) -> Appended:
     cluster, stamps = request.cluster, request.cluster.stamps(request.broker, topic)
-    stored = batch.stamped(cluster.clock.now_ms()) if stamps else batch
+    stored = batch.stamped(request.now) if stamps else batch
     header, stamp = stored.header, stored.header.max_timestamp if stamps else -1
     if header.producer_id < 0:
         return Appended(0, _store(request, topic, partition, stored), False, stamp)

@@ -3,10 +3,13 @@
 import itertools
 import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from safeproducer.testing.fake.state.sasl import Credentials
 
 NAMES = ("127.0.0.1", "localhost")
 _SHORT = {"commonName": "CN", "organizationName": "O", "organizationalUnitName": "OU"}
@@ -65,6 +68,14 @@ class Authority:
     def close(self) -> None:
         """Delete the files."""
         self._folder.cleanup()
+
+
+@dataclass(slots=True)
+class Access:
+    """Who gets in: without credentials everybody, and without an authority there is no TLS."""
+
+    credentials: Credentials | None = None
+    authority: Authority | None = None
 
 
 def distinguished_name(certificate: Mapping[str, Any] | None) -> str:

@@ -13,13 +13,14 @@ from typing import Literal
 from safeproducer.policy import window
 from safeproducer.policy.replication import Side
 from safeproducer.testing.fake.rules import configs
+from safeproducer.testing.fake.rules.groups import Group
 from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdQuota, ProducerIdWindow
 from safeproducer.testing.fake.rules.producer_state import RETAINED_BEFORE_KIP_1269, ProducerStates, Rules
 from safeproducer.testing.fake.rules.quotas import ClientQuotas, QuotaLimits
-from safeproducer.testing.fake.state.certificates import Authority
+from safeproducer.testing.fake.state.certificates import Access
+from safeproducer.testing.fake.state.coordinators import Coordinators
 from safeproducer.testing.fake.state.faults import Faults
 from safeproducer.testing.fake.state.fetchers import Fetchers
-from safeproducer.testing.fake.state.sasl import Credentials
 from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
 
 
@@ -98,14 +99,6 @@ class JournalEntry:
     throttled_ms: int = 0
 
 
-@dataclass(slots=True)
-class Access:
-    """Who gets in: without credentials everybody, and without an authority there is no TLS."""
-
-    credentials: Credentials | None = None
-    authority: Authority | None = None
-
-
 JOURNAL_SIZE = 200_000
 _FIRST_PRODUCER_ID = 1000
 _LISTS, _RATES = ({side: side(what) for side in Side} for what in ("replicas", "rate"))
@@ -179,6 +172,7 @@ class ClusterState:
         self.clock = ClusterClock()
         self.quotas = QuotaLimits()
         self.access = Access()
+        self.coordinators = Coordinators()
         self.rules = Rules()
         self.fetchers: Fetchers | None = None
         self._next_producer_id = _FIRST_PRODUCER_ID
@@ -197,7 +191,7 @@ class ClusterState:
 
     def forget(self) -> None:
         """Topics, configs, quotas, faults and journal are gone, and it is now again. Producer IDs go on for ever."""
-        self.topics, self.faults = {}, Faults()
+        self.topics, self.faults, self.coordinators = {}, Faults(), Coordinators()
         self.clock, self.quotas = ClusterClock(), QuotaLimits()
         for broker in self.brokers.values():
             broker.measure_anew(self.quotas)
@@ -216,6 +210,15 @@ class ClusterState:
     @property
     def controller(self) -> int:
         return self.alive[0].id if self.alive else -1
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        """Consumer groups, by ID."""
+        return self.coordinators.groups
+
+    def coordinator(self, key: str) -> int:
+        """The broker that coordinates the group of this name; -1: none lives."""
+        return self.coordinators.of(key, [*self.brokers], [broker.id for broker in self.alive])
 
     def set_alive(self, broker: int, alive: bool) -> None:
         """Start or stop: leaders move to living replicas; a stopped one keeps what its snapshot would hold."""

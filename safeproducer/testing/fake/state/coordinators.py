@@ -1,0 +1,24 @@
+"""Which broker coordinates which group, and the groups."""
+
+from collections.abc import Sequence
+from zlib import crc32
+
+from safeproducer.testing.fake.rules.groups import Group
+
+
+class Coordinators:
+    """A key is coordinated by a broker that follows from its name, until it is moved; next by the one that lives."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, Group] = {}
+        self._moved: dict[str, int] = {}
+
+    def of(self, key: str, brokers: Sequence[int], alive: Sequence[int]) -> int:
+        """The coordinator of a group; -1 if no broker lives."""
+        first = brokers.index(self._moved[key]) if key in self._moved else crc32(key.encode()) % len(brokers)
+        ring = (*brokers[first:], *brokers[:first])
+        return next((broker for broker in ring if broker in alive), -1)
+
+    def move(self, key: str, to: int) -> None:
+        """Let another broker coordinate it."""
+        self._moved[key] = to

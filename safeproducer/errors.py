@@ -227,6 +227,47 @@ class DeliveryError(KafkaError):
         return type(self), (error, self.outcome), self.__dict__
 
 
+class DeliveryFailed(SafeProducerError, KafkaException):  # noqa: N818 - DeliveryError is the KafkaError in it
+    """A record that somebody awaits was not delivered. `args[0]` is its DeliveryError, `outcome` what became of it.
+
+    It is a NotWritten or an OutcomeUnknown.
+    """
+
+    outcome: Outcome
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class NotWritten(DeliveryFailed):
+    """The record is nowhere in the log and never will be: send it again when the cause is gone. In HTTP a 503."""
+
+    outcome = Outcome.NOT_WRITTEN
+
+
+class OutcomeUnknown(DeliveryFailed):
+    """The record is in the log once, or not at all: look for it before you send it again. In HTTP a 504."""
+
+    outcome = Outcome.UNKNOWN
+
+
+def failed(error: Any) -> DeliveryFailed:
+    """The exception for the DeliveryError of a report."""
+    return (NotWritten if error.outcome is Outcome.NOT_WRITTEN else OutcomeUnknown)(error)
+
+
+class EventLoopError(SafeProducerError, RuntimeError):
+    """A producer was used on another event loop or thread than its own, or where no event loop of asyncio runs."""
+
+
+class RecordTypeError(SafeProducerError, TypeError):
+    """A record, or a list of them, was expected, and something else was given. None was accepted."""
+
+
+class TransactionError(SafeProducerError, RuntimeError):
+    """A transaction() cannot begin: another one is open, or the producer has no transactional.id."""
+
+
 __all__ = [
     "CallbackReentryError",
     "ConfigurationError",
@@ -242,3 +283,5 @@ __all__ = [
 ]
 for _name in __all__:
     globals()[_name].__module__ = "safeproducer"
+for _class in (DeliveryFailed, NotWritten, OutcomeUnknown, EventLoopError, RecordTypeError, TransactionError):
+    _class.__module__ = "safeproducer.aio"

@@ -130,6 +130,19 @@ class ProducerRenewed:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordAbandoned:
+    """A record of `producer` that was cancelled after it had been handed over has ended (safeproducer.aio).
+
+    `topic` and `partition` as in its report; `outcome`: "delivered", "not_written" or "unknown".
+    """
+
+    producer: ProducerInfo
+    topic: str
+    partition: int | None
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicationChanged:
     """How far a partition's replicas are, or what limits them, changed (KIP-73); `before` None at the first look.
 
@@ -258,6 +271,9 @@ class Hook:
 
     def record_resolved(self, record: Record, error: KafkaError | None, message: Message) -> None:
         """The delivery report of `record` arrived, with `message`, before the application's callback runs."""
+
+    def record_abandoned(self, event: RecordAbandoned) -> None:
+        """A record that nobody awaited any more has ended. On the event loop, while that runs."""
 
     def records_lost(self, event: RecordsLost) -> None:
         """Records were lost without a delivery report."""

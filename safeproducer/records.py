@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 HeaderValue = str | bytes | None
 
@@ -111,3 +111,29 @@ def are_known(headers: Any, names: frozenset[str]) -> bool:
         if type(header) is not tuple or not header or type(name := header[0]) is not str or name not in names:
             return False
     return True
+
+
+class DeliveredRecord(NamedTuple):
+    """Where a record is: `topic`, `partition` and `offset`, which is None where brokers do not tell it (acks=0).
+
+    `timestamp` in ms since the Unix epoch, as it is in the log; `latency`: seconds from the acceptance of the record to
+    its acknowledgement.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None
+    timestamp: int
+    latency: float
+
+
+DeliveredRecord.__module__ = "safeproducer.aio"
+_new = tuple.__new__  # a third of the time of the class's own
+
+
+def delivered(message: Any) -> DeliveredRecord:
+    """The record in a report, of its Message; it was delivered."""
+    return _new(
+        DeliveredRecord,
+        (message.topic(), message.partition(), message.offset(), message.timestamp()[1], message.latency()),
+    )

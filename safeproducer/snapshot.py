@@ -118,6 +118,8 @@ class Snapshot(ProducerState):
       directly. `windows`: one for each partition that several lanes may share, if its leader is asked.
     - `producer_ids`: how many producer IDs this producer has used, 0 before its first record and without idempotence.
     - `renewals`: native producers that failed and were replaced.
+    - `withdrawn`: records that were taken back before they were handed over; they are among `not_written`.
+      `abandoned`: unresolved records that were cancelled too late for that (safeproducer.aio).
     - `queued`: what `len(producer)` says: records and events that wait here or in librdkafka, reports that wait to be
       served included.
     - `last_error`: the last client error with its advice, or None. `throttled_brokers`: broker ID -> the last announced
@@ -142,6 +144,8 @@ class Snapshot(ProducerState):
     throttled_brokers: dict[int, float]
     producer_ids: int
     renewals: int
+    withdrawn: int
+    abandoned: int
 
 
 @dataclass(frozen=True, slots=True)

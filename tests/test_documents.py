@@ -19,7 +19,7 @@ import pytest
 
 import pytest_safeproducer
 import safeproducer
-from safeproducer import spark, telemetry, testing
+from safeproducer import aio, spark, telemetry, testing
 from safeproducer.cli import main
 from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.properties import HANDLED_HERE, REFUSED
@@ -260,7 +260,7 @@ def public() -> dict[str, Any]:
     """Public name with its module -> what it is. Of telemetry: the classes; the plug-in has one name to use."""
     found = {
         f"{module.__name__}.{name}": getattr(module, name)
-        for module in (safeproducer, testing, spark)
+        for module in (safeproducer, aio, testing, spark)
         for name in module.__all__
     }
     for module in pkgutil.iter_modules(telemetry.__path__, f"{telemetry.__name__}."):

@@ -27,7 +27,7 @@ PUBLIC_NAMES = """
     DeliveryError FatalError ForkedProducerError Health HealthReason HoldReason Hook LanesChanged Outcome
     PartitionSnapshot ProducerChurn
     ProducerClosedError ProducerIdLimitError ProducerIdLimited ProducerInfo ProducerRenewed QueueFullError Record
-    RecordsLost ReplicationChanged ReplicationSnapshot ReplicationState
+    RecordAbandoned RecordsLost ReplicationChanged ReplicationSnapshot ReplicationState
     SafeProducer SafeProducerError SafeSerializingProducer Snapshot Throttled WindowChanged WindowSnapshot
 """
 
@@ -72,8 +72,8 @@ def test_public_names_are_frozen() -> None:
 
 
 def test_importing_the_package_loads_no_extra() -> None:
-    """`import safeproducer` works with the core dependencies alone, and costs no telemetry, terminal or Spark."""
-    extras = ("opentelemetry.sdk", "structlog", "rich", "pyspark", "pandas", "kafka", "pytest")
+    """`import safeproducer` works with the core dependencies alone; no telemetry, terminal or Spark is loaded."""
+    extras = ("safeproducer.aio", "opentelemetry.sdk", "structlog", "rich", "pyspark", "pandas", "kafka", "pytest")
     loaded = run(sys.executable, "-c", f"import safeproducer, sys; print(sorted({set(extras)} & set(sys.modules)))")
     assert loaded.stdout == "[]\n"
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from safeproducer.kafka.lane_client import LaneClient
+from safeproducer.pipeline.buffer.partition_buffer import Ticket
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.client_events import ClientEvents
@@ -152,7 +153,7 @@ class Engine:
             self.awake().sender.run(partial(self.dispatcher.expiry.purge, in_queue, in_flight, blocking))
 
     def subscribe(self, wake: Callable[[], object]) -> None:
-        """As Reports.subscribe(). For another front door, as the next three are: the package does not call them."""
+        """As Reports.subscribe()."""
         self.dispatcher.reports.subscribe(wake)
 
     def unsubscribe(self, wake: Callable[[], object]) -> None:
@@ -164,9 +165,17 @@ class Engine:
         self.awake().dispatcher.record_buffer.when_room(wake)
         self.sender.wake(0.0)
 
-    def withdraw_soon(self, report: Callable[..., Any]) -> None:
+    def withdraw_soon(self, ticket: Ticket, callback: object, told: Callable[[bool], object]) -> None:
         """As Expiry.withdraw_soon()."""
-        self.awake().dispatcher.expiry.withdraw_soon(report)
+        self.awake().dispatcher.expiry.withdraw_soon(ticket, callback, told)
+
+    def place_of(self, topic: str, key: Any) -> int:
+        """As Intake.place_of()."""
+        return self.dispatcher.intake.place_of(topic, key)
+
+    def run_reports(self, most: int) -> bool:
+        """Run up to `most` of the reports that wait here; whether more do. Raises what callbacks raise."""
+        return bool(self.calls.run(self.serving.run_reports, most))
 
     def take_last_reports(self) -> None:
         """Take the reports that have arrived, for the last account: no callback runs, and no report is waited for.

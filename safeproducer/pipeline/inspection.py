@@ -216,6 +216,8 @@ class Inspection:
             throttled_brokers=dict(engine.events.throttled),
             producer_ids=engine.gate.taken,
             renewals=lanes.renewing.count,
+            withdrawn=failures.cancelled[0],
+            abandoned=failures.cancelled[1],
         )
 
     def _inside(self, silent: Mapping[TopicPartition, int]) -> Inside:

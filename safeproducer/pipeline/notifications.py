@@ -12,6 +12,7 @@ from safeproducer.hooks import (
     ProducerChurn,
     ProducerIdLimited,
     ProducerRenewed,
+    RecordAbandoned,
     ReplicationChanged,
     Throttled,
     WindowChanged,
@@ -69,6 +70,10 @@ class Notifications:
             self._told.add(error.code())
             self._log(logger.warning, "%s", sentence)
         self._call("client_error", self.info, error, sentence)
+
+    def abandoned(self, topic: str, partition: int | None, outcome: str) -> None:
+        """A record that nobody awaited any more has ended."""
+        self._call("record_abandoned", RecordAbandoned(self.info, topic, partition, outcome))
 
     def throttled(self, broker: int, name: str, seconds: float, first: bool) -> None:
         """A broker throttles; `first`: a log line is due."""

@@ -211,6 +211,17 @@ class Serving:
         finally:
             self._served_at = clock.monotonic()
 
+    def run_reports(self, most: int) -> bool:
+        """Run up to `most` of the reports that wait here, without any wait; whether more do. Raises what they raise."""
+        self._served_at = clock.monotonic()
+        self._polls += 1
+        try:
+            self._report_queue.run(most)
+        finally:
+            if not self._report_queue.reports and self._dispatcher.empty:
+                self._route.sender.wake(0.0)  # as in _let_go_directly()
+        return bool(self._report_queue.reports)
+
     def _let_go_directly(self) -> None:
         """The sender may have waited for these reports only: the next record can be the first that goes directly."""
         buffered = not (self._route.goes_direct or self._dispatcher.only_batch_lanes)

@@ -262,8 +262,8 @@ def _gated(route: weakref.ref[Route], otherwise: Callable[..., Any]) -> Callable
     `otherwise`: the way in a destructor that the collector runs, which clears such references before.
     """
 
-    def send(*record: Any) -> None:
+    def send(*record: Any) -> Any:
         found = route()
-        (otherwise if found is None else found.enter())(*record)
+        return (otherwise if found is None else found.enter())(*record)
 
     return send

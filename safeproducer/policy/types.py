@@ -6,6 +6,7 @@ the rest stays free for those that flow (Choudhury and Hahne, "Dynamic queue len
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Final
 
 TopicPartition = tuple[str, int]
@@ -16,6 +17,14 @@ UNPLACED = -1
 """The partition of a record that has none yet."""
 ALWAYS_FREE = 0.5
 """Below this part of the buffer nobody is refused."""
+
+
+class Lack(IntEnum):
+    """Which room there is none of: none is lacking, that of a partition's share, or all."""
+
+    NONE = 0
+    OF_PARTITION = 1
+    OF_ALL = 2
 
 
 def has_share(group: int, total: int, limit: int, others: bool) -> bool:

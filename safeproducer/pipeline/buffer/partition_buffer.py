@@ -69,6 +69,10 @@ class Waits:
         return max(found, key=found.__getitem__, default=None)
 
 
+Ticket = tuple["PartitionBuffer", int]
+"""Where a record waits: the buffer that it was put into, and the number of its report, which no other record has."""
+
+
 class PartitionBuffer:
     """Any thread appends to `records`; only the sender takes away.
 

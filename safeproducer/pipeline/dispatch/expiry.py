@@ -7,7 +7,7 @@ both cases the lane gets nothing for a while before, so that what is healthy get
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 from safeproducer.kafka.arguments import is_no_name
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
-from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
+from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer, Ticket
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
-from safeproducer.pipeline.record import ACCEPTED_AT, KEY, REPORT, TIMESTAMP, DeliveryCallback, HeldRecord
+from safeproducer.pipeline.record import ACCEPTED_AT, KEY, REPORT, TIMESTAMP, HeldRecord
 from safeproducer.pipeline.reports.delivery_errors import Failures
-from safeproducer.pipeline.reports.hooked_send import report_of
+from safeproducer.pipeline.reports.hooked_send import callback_of
 from safeproducer.pipeline.reports.report_queue import Reports
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.backlog import Backlogs
@@ -38,6 +38,14 @@ _LOOK_EVERY = 0.1
 """Much less than any lane is closed before it is purged; to look at each batch in each turn would be felt."""
 TIMEOUT = "message.timeout.ms"
 _STALLED_WITH = "Local: Message timed out: it was purged with records that no broker acknowledged"
+
+
+class Asked(NamedTuple):
+    """A record that is to be taken back, by its callback; `told(found)`: who wants to know whether it was here."""
+
+    ticket: Ticket
+    callback: object
+    told: Callable[[bool], object]
 
 
 class Purge(NamedTuple):
@@ -81,31 +89,42 @@ class Expiry:
     _look_at: float = 0.0
     _failing: tuple[int, str] | None = None
     """The error with which all that waits is to fail."""
-    _withdrawn: deque[DeliveryCallback] = field(default_factory=deque)
-    """Reports of records that are to be taken back."""
+    _asked_back: deque[Asked] = field(default_factory=deque)
 
     def fail_soon(self, code: int, reason: str) -> None:
         """Have the sender fail what waits."""
         self._failing = code, reason
         self._schedule.hurry()
 
-    def withdraw_soon(self, report: DeliveryCallback) -> None:
-        """Have the sender take back the records with this report that wait here: each gets it, as not written.
+    def withdraw_soon(self, ticket: Ticket, callback: object, told: Callable[[bool], object]) -> None:
+        """Have the sender take back the record that waits there: it gets its report, as not written.
 
         A record that was handed over meanwhile goes on, and gets its own report. Each therefore gets exactly one.
+        `callback` is the record's own: the number may be another record's by now. `told(found)` is called on the
+        sender's thread, behind the report: whether the record was here. It must not block.
         """
-        self._withdrawn.append(report)
+        self._asked_back.append(Asked(ticket, callback, told))
         self._schedule.hurry()
 
     def _withdraw(self) -> None:
-        """Take all of them back in one look at what waits; their order is kept."""
-        reports = [self._withdrawn.popleft() for _ in range(len(self._withdrawn))]
-        wanted, numbers = set(map(id, reports)), self._record_buffer.numbers
-        for buffer in self._record_buffer.all:
+        """Take all of them back, in one look at each partition that one of them was put into; the order is kept."""
+        asked = [self._asked_back.popleft() for _ in range(len(self._asked_back))]
+        reports, found = self._record_buffer.numbers.reports, set[int]()
+        wanted = defaultdict[PartitionBuffer, set[int]](set)
+        for (buffer, number), callback, _ in asked:
+            if callback_of(reports.get(number)) is callback:
+                placed = self._record_buffer.of_topics((buffer.topic,)) if buffer.partition == UNPLACED else ()
+                for each in (buffer, *placed):  # it may have its partition by now
+                    wanted[each].add(number)
+        for buffer, numbers in wanted.items():
             for queue in buffer.queues():
-                found = [at for at, each in enumerate(tuple(queue)) if id(report_of(numbers[each[REPORT]])) in wanted]
-                for before, at in enumerate(found):
+                places = [at for at, record in enumerate(tuple(queue)) if record[REPORT] in numbers]
+                found.update(queue[at][REPORT] for at in places)
+                self._failures.take_back(len(places))
+                for before, at in enumerate(places):
                     self._end(buffer, queue, KafkaError._PURGE_QUEUE, _WITHDRAWN, at - before)
+        for (_, number), _, told in asked:
+            told(number in found)
 
     def fail_all(self, code: int, reason: str) -> None:
         """Fail every waiting record, certainly not written."""
@@ -155,7 +174,7 @@ class Expiry:
         if self._failing is not None:
             failing, self._failing = self._failing, None
             self.fail_all(*failing)
-        if self._withdrawn:
+        if self._asked_back:
             self._withdraw()
         deadline = self._schedule.deadline
         if deadline.rings(now):

@@ -13,7 +13,7 @@ from typing import Any
 
 from safeproducer.kafka.arguments import checked, unable
 from safeproducer.kafka.native import KafkaError
-from safeproducer.pipeline.buffer.partition_buffer import MOST_OVERHEAD, PartitionBuffer
+from safeproducer.pipeline.buffer.partition_buffer import MOST_OVERHEAD, PartitionBuffer, Ticket
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
@@ -23,7 +23,7 @@ from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.probation import FREE, ON_PROBATION
-from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
+from safeproducer.policy.types import NEVER, UNPLACED, Lack, TopicPartition
 from safeproducer.runtime import clock
 
 _NOW = 0
@@ -68,8 +68,8 @@ class Intake:
         _: None = None,
         timestamp: int = 0,
         headers: Any = None,
-    ) -> None:
-        """Take one record: the native produce()'s arguments, and what that raises."""
+    ) -> Ticket | None:
+        """Take one record: the native produce()'s arguments, and what that raises. Where it waits, if it does."""
         size, lengths, overhead = 0, 0, OVERHEAD
         if (
             type(value) not in _PLAIN
@@ -91,12 +91,13 @@ class Intake:
         size += (0 if value is None else len(value)) + (0 if key is None else len(key))
         held = buffer.held or buffer.records
         direct = not (held or self.suspended or self._placement.follows_others(*tp))
-        if not (direct and self._takes_directly(buffer, value, key, report, timestamp, headers, size)):
-            if not held:  # what went before it may still be in the direct lane
-                buffer.went_directly(clock.monotonic())
-            self._record_buffer.refuse_excess(buffer, size, 1, size + lengths)
-            record = (value, key, id(report), timestamp or int(clock.time() * 1000), headers, size + overhead, now)
-            self._append(buffer, record, report)
+        if direct and self._takes_directly(buffer, value, key, report, timestamp, headers, size):
+            return None
+        if not held:  # what went before it may still be in the direct lane
+            buffer.went_directly(clock.monotonic())
+        self._record_buffer.refuse_excess(buffer, size, 1, size + lengths)
+        record = (value, key, id(report), timestamp or int(clock.time() * 1000), headers, size + overhead, now)
+        return self._append(buffer, record, report)
 
     def _takes_directly(
         self, buffer: PartitionBuffer, value: Any, key: Any, report: Any, timestamp: int, headers: Any, size: int
@@ -121,7 +122,7 @@ class Intake:
 
     def _append(
         self, buffer: PartitionBuffer, record: HeldRecord, report: DeliveryCallback, *, behind: bool = False
-    ) -> None:
+    ) -> Ticket:
         """The record waits from here on; what follows has the sender know, which looks at everything now and then.
 
         It goes directly if that path is `opened` now, but not `behind` others that wait.
@@ -131,7 +132,7 @@ class Intake:
         # call is the first.
         if self.opened and not (records or behind or self.retired):
             self._send_after_all(buffer, record, report)
-            return
+            return buffer, number
         uses[number] += 1
         reports[number] = report
         buffer.bytes += record[SIZE]
@@ -147,7 +148,8 @@ class Intake:
             elif count >= self._batch_records or buffer.bytes >= self._batch_bytes:
                 self._ring_if_full(buffer, count, record[SIZE])
         except RecursionError:  # of an application near its limit: the record is accepted all the same
-            return
+            pass
+        return buffer, number
 
     def _send_after_all(self, buffer: PartitionBuffer, record: HeldRecord, report: DeliveryCallback) -> None:
         """The direct path opened while a record was about to wait for it."""
@@ -180,6 +182,14 @@ class Intake:
             raise unable(KafkaError._UNKNOWN_PARTITION)
         self._schedule.wake(NEVER)
         return self._record_buffer.find((str.__str__(tp[0]), tp[1]))  # admin clients take nothing derived from str
+
+    def place_of(self, topic: Any, key: Any) -> int:
+        """The partition that a record which names none will get; UNPLACED while that is not known."""
+        return self._placement.choose(topic, key, clock.monotonic()) if topic in self._topics else UNPLACED
+
+    def lack(self, tp: TopicPartition, size: int) -> Lack:
+        """Whether there is no room for one more record of that partition; if there is, it stays for that."""
+        return self._record_buffer.lack(self._buffers.get(tp), size, spare=1)
 
     @property
     def any_topic(self) -> str | None:

@@ -21,7 +21,7 @@ from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.decision import TURN
 from safeproducer.policy.hold_reason import HoldReason
-from safeproducer.policy.types import ALWAYS_FREE, NEVER, UNPLACED, TopicPartition, has_share
+from safeproducer.policy.types import ALWAYS_FREE, NEVER, UNPLACED, Lack, TopicPartition, has_share
 from safeproducer.runtime import clock
 from safeproducer.runtime.log import logger
 from safeproducer.settings.delivery import BufferSize, Delivery
@@ -259,32 +259,34 @@ class RecordBuffer:
 
         Of `count` records `size` are the bytes of all, and `largest` those of the largest one.
         """
-        most, largest = self._delivery.buffer, largest or size
-        if largest + MOST_OVERHEAD > most.record_bytes:
+        if (largest or size) + MOST_OVERHEAD > self._delivery.buffer.record_bytes:
             raise unable(KafkaError.MSG_SIZE_TOO_LARGE)
-        most_bytes = most.bytes
-        room = self._room
-        if room[0] >= count and size <= room[1]:
+        if lack := self.lack(buffer, size, count, largest):
+            raise QueueFullError(self.full(buffer if lack is Lack.OF_PARTITION else None))
+
+    def lack(self, buffer: PartitionBuffer | None, size: int, count: int = 1, largest: int = 0, spare: int = 0) -> Lack:
+        """Which room there is none of. If there is, it counts as taken, but for that of `spare` tries, 1 or none."""
+        cap, room, limit = self._delivery.buffer.bytes, self._room, self._delivery.buffer.records
+        if room[0] >= count + spare and size * (1 + spare) <= room[1]:
             room[0] -= count
             room[1] -= size
-            return
-        limit, total, total_bytes = most.records, self.records + count - 1, self.bytes(size)
-        if self._exceeded(total, total_bytes + size) and (direct := self._holds.direct) is not None:
+            return Lack.NONE
+        total, total_bytes = self.records + count - 1, self.bytes(size)
+        if not spare and self._exceeded(total, total_bytes + size) and (direct := self._holds.direct) is not None:
             # len() counts its events, too. What is refused here is counted as accepted until it is.
             events = max(0, total - (direct.unreported() - 1 + len(self._report_queue.running)))
             total, total_bytes = total - events, total_bytes - int(events * (direct.record_bytes or size))
         if self._exceeded(total, total_bytes + size):
-            raise QueueFullError(self.full())
-        crowded = limit is not None and total >= limit * ALWAYS_FREE
-        crowded_bytes = most_bytes is not None and total_bytes >= most_bytes * ALWAYS_FREE
-        if crowded or crowded_bytes:
-            records, held_bytes, others = self._group(buffer, count - 1, size - largest)
-            if (crowded and limit is not None and not has_share(records, total, limit, others)) or (
-                crowded_bytes and most_bytes is not None and not has_share(held_bytes, total_bytes, most_bytes, others)
-            ):
-                raise QueueFullError(self.full(buffer))
-        room[0] = _SHARES if limit is None else min(limit // _SHARES, limit - total) - 1
-        room[1] = NEVER if most_bytes is None else min(most_bytes // _SHARES, most_bytes - total_bytes) - size
+            return Lack.OF_ALL
+        amounts = (total, limit), (total_bytes, cap)
+        if buffer is not None and any(most is not None and held >= most * ALWAYS_FREE for held, most in amounts):
+            records, held_bytes, others = self._group(buffer, count - 1, size - (largest or size))
+            groups = zip((records, held_bytes), amounts, strict=True)
+            if not all(most is None or has_share(group, held, most, others) for group, (held, most) in groups):
+                return Lack.OF_PARTITION
+        room[0] = _SHARES if limit is None else max(spare, min(limit // _SHARES, limit - total) - 1)
+        room[1] = NEVER if cap is None else max(size * spare, min(cap // _SHARES, cap - total_bytes) - size)
+        return Lack.NONE
 
     def _exceeded(self, records: int, size: int) -> bool:
         most = self._delivery.buffer

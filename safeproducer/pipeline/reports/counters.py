@@ -298,7 +298,7 @@ class DeliveryCounters:
         self.topics: dict[str, TopicCounters] = {}
         self._lately = -NEVER, (0, 0, 0)
         self.interrupts = 0
-        self.times_batches = times_batches
+        self.times_batches, self.only_errors = times_batches, only_errors
         self.errors = CallbackErrors()
         self.report_queue = ReportQueue()
         self._reporting = Reporting(

@@ -88,6 +88,8 @@ class Failures:
         self.unknown = 0
         self.unsent = 0
         """Of those that are not written: in no request."""
+        self.cancelled = [0, 0]
+        """Records that were taken back; that were cancelled too late for that, and have not ended yet."""
         self.fenced = 0
         """Records that were refused for their producer ID."""
         self.without_offset = 0
@@ -120,6 +122,14 @@ class Failures:
         outcome = outcome_of(error.name(), message.latency(), self._retry_backoff, self.round_trip, sent)
         attempts = int(sent) if outcome is Outcome.NOT_WRITTEN else None
         return self._of_message(error, error, (outcome, attempts), message, self.refusals.fatal)
+
+    def take_back(self, count: int) -> None:
+        """Count records that were taken back. The sender calls."""
+        self.cancelled[0] += count
+
+    def abandon(self, count: int) -> None:
+        """Count records that were cancelled too late; below zero, those of them that have ended."""
+        self.cancelled[1] += count
 
     @property
     def identities(self) -> set[int]:

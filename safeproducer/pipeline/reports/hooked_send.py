@@ -59,19 +59,21 @@ def record_of(report: object) -> Record | None:
     return None
 
 
-def report_of(report: Any) -> Any:
-    """The report of a record as it was before a hook asked for the record."""
-    return report.args[2] if isinstance(report, partial) and report.func is _resolve else report
+def callback_of(report: Any) -> object:
+    """The application's callback behind the report of a record, whether or not a hook asked for the record."""
+    if isinstance(report, partial) and report.func is _resolve:
+        report = report.args[2]
+    return getattr(report, "__self__", None)
 
 
 def _bulk_of(report: Any) -> BulkReport | None:
-    bulk = getattr(report, "__self__", None)
+    bulk = callback_of(report)
     return bulk if type(bulk) is BulkReport else None
 
 
 def tell_hold(report: Any, reason: str, seconds: float) -> None:
     """Note where hooks see it why the record with this report was held, and for how long; the longest counts."""
-    bulk = _bulk_of(report_of(report))
+    bulk = _bulk_of(report)
     for each in (record_of(report), *(bulk.parts if bulk else ())):
         if each is not None and (each.hold is None or each.hold[1] < seconds):
             each.hold = reason, seconds
@@ -129,13 +131,12 @@ class ObservedSend:
             order[place - first] = self._chosen
         return _Sampling(order)
 
-    def _chosen(self, *record: Any) -> None:
+    def _chosen(self, *record: Any) -> Any:
         """There are more places than the sample wants."""
         if self.gaps is not None and randomness.share() * len(self._places) < _PERIOD * self.gaps.share:
             self.gaps.left = 1
-            self(*record)
-        else:
-            self._way(*record)
+            return self(*record)
+        return self._way(*record)
 
     def follow(self, topic: str, messages: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """(value, key, partition, timestamp, headers, callback) of each message of one call, as hooks want them."""
@@ -162,12 +163,11 @@ class ObservedSend:
         _: None = None,
         timestamp: int = 0,
         headers: Any = None,
-    ) -> None:
+    ) -> Any:
         hooks, open_records = self._hooks, self.open
         bulk = _bulk_of(report)
         if bulk is not None and bulk.alone:
-            self._way(topic, value, key, partition, report, None, timestamp, headers)
-            return
+            return self._way(topic, value, key, partition, report, None, timestamp, headers)
         well_formed = headers is None or isinstance(headers, (dict, list))
         copied = Record.copied_headers(headers) if well_formed else []
         state: dict[object, Any] = {} if bulk is None else dict.fromkeys(bulk.takers)
@@ -180,12 +180,11 @@ class ObservedSend:
         sent_headers = record.headers if record.headers_changed and well_formed else headers
         self._shared.report_queue.note_headers(topic, sent_headers)
         try:
-            self._way(topic, value, key, partition, resolve, None, timestamp, sent_headers)
+            return self._way(topic, value, key, partition, resolve, None, timestamp, sent_headers)
         except NOT_ACCEPTED as error:
             refusal = self._refusal_of(error) or error
             if refusal is RENEWED:  # another way has been chosen
-                self._way(topic, value, key, partition, resolve, None, timestamp, sent_headers)
-                return
+                return self._way(topic, value, key, partition, resolve, None, timestamp, sent_headers)
             open_records.discard(record)
             hooks.call("record_refused", record, refusal)
             try:

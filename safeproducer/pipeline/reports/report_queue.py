@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from safeproducer.errors import DeliveryError, flags_of
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
-from safeproducer.policy.types import TopicPartition
+from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock, interrupts
 from safeproducer.runtime.log import logger
 from safeproducer.runtime.threads import get_ident
@@ -217,11 +217,14 @@ class Reports:
         return sum([bunch.waiting for bunch in self.bunches.copy() if isinstance(bunch, CountedBunch)])
 
     @interrupts.runs_reports
-    def run(self) -> int:
-        """Run them on the calling thread, until one raises; how many."""
+    def run(self, most: float = NEVER) -> int:
+        """Run them on the calling thread, `most` of them or until one raises; how many.
+
+        Those of one partition that are only counted are one step.
+        """
         ran = 0
         bunches = self.bunches
-        while bunches:
+        while bunches and ran < most:
             try:
                 bunch = bunches[0]
             except IndexError:  # another thread was quicker
@@ -236,14 +239,15 @@ class Reports:
                 self.waiting_of[of] -= count
                 if self.waiting_of[of] <= 0:  # one step with the next line
                     del self.waiting_of[of]
-            while seconds:
+            while seconds and ran < most:
                 try:
                     second = seconds.popleft()
                 except IndexError:
                     break
                 ran += 1
                 run(first, second)
-            self._forget(bunch)
+            if not seconds:
+                self._forget(bunch)
         return ran
 
     def _forget(self, bunch: Bunch | CountedBunch) -> None:
@@ -365,13 +369,13 @@ class ReportQueue:
         if headers is not None and self.rejections is not None and isinstance(topic, str):
             self.rejections.with_headers.add(topic)
 
-    def run(self) -> int:
-        """Run what is queued, on the application's thread; how many. Raises what a callback raises."""
+    def run(self, most: float = NEVER) -> int:
+        """Run `most` of what is queued, on the application's thread; how many. Raises what a callback raises."""
         thread, running = get_ident(), self.running
         fresh = thread not in running
         try:
             running.add(thread)  # a record takes room until its callback has run
-            return self.reports.run()
+            return self.reports.run(most)
         finally:
             if fresh:
                 running.discard(thread)

@@ -1,0 +1,25 @@
+"""asyncio: AsyncSafeProducer. `import safeproducer` does not load it."""
+
+from safeproducer.aio.delivery import Delivery
+from safeproducer.aio.producer import AsyncSafeProducer
+from safeproducer.errors import (
+    DeliveryFailed,
+    EventLoopError,
+    NotWritten,
+    OutcomeUnknown,
+    RecordTypeError,
+    TransactionError,
+)
+from safeproducer.records import DeliveredRecord
+
+__all__ = [
+    "AsyncSafeProducer",
+    "DeliveredRecord",
+    "Delivery",
+    "DeliveryFailed",
+    "EventLoopError",
+    "NotWritten",
+    "OutcomeUnknown",
+    "RecordTypeError",
+    "TransactionError",
+]

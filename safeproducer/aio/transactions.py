@@ -1,0 +1,114 @@
+"""Transactions of asyncio: each call of the client runs in a thread, and one that has begun is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Self
+
+from safeproducer.errors import TransactionError
+from safeproducer.kafka.native import KafkaException
+from safeproducer.producer import SafeProducer
+
+_SETTLES = 2.0
+"""Seconds at most for what was sent before an abort. See _abort()."""
+
+
+class Transactional:
+    """Methods of AsyncSafeProducer: `timeout` in seconds, `positions` and `group_metadata` as SafeProducer's.
+
+    `producer` is the SafeProducer, for threads.
+    """
+
+    producer: SafeProducer
+    _in_block = False
+
+    async def _in_thread(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    async def init_transactions(self, timeout: float = -1) -> None:
+        """As SafeProducer.init_transactions(): once, before the first transaction."""
+        await self._in_thread(self.producer.init_transactions, timeout)
+
+    async def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = -1) -> None:
+        """As SafeProducer.send_offsets_to_transaction(), inside the block of a transaction()."""
+        await self._in_thread(self.producer.send_offsets_to_transaction, positions, group_metadata, timeout)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """Begin a transaction; commit it at the end of the block, abort it on any exception and on cancellation.
+
+        A commit that is cancelled is waited for: `ended` of the CancelledError says whether it succeeded. Raises
+        KafkaException as commit_transaction() does, after an abort if the error asks for one. Records that are
+        "delivered" are in the log then, and not committed. One block at a time; raises TransactionError for another
+        one, and without a `transactional.id`.
+        """
+        if self._in_block:
+            raise TransactionError("a transaction is open already: leave its block before another one begins")
+        if SafeProducer.snapshot(self.producer).transactional_id is None:
+            raise TransactionError("set transactional.id, and call init_transactions() once, for transaction()")
+        self._in_block = True
+        try:
+            try:
+                await self._to_its_end(self.producer.begin_transaction)
+            except asyncio.CancelledError as error:
+                if error.ended:  # type: ignore[attr-defined]
+                    await self._aborted()
+                raise
+            try:
+                yield self
+            except BaseException:
+                await self._aborted()
+                raise
+            await self._committed()
+        finally:
+            self._in_block = False
+
+    async def _committed(self) -> None:
+        try:
+            await self._to_its_end(self.producer.commit_transaction)
+        except (KafkaException, asyncio.CancelledError) as error:
+            cause = getattr(error, "cause", error)
+            if isinstance(cause, KafkaException) and cause.args[0].txn_requires_abort():
+                await self._aborted()
+            raise
+
+    async def _aborted(self) -> None:
+        with suppress(asyncio.CancelledError):  # the exception that ends the block goes on
+            await self._to_its_end(abort, self.producer)
+
+    async def _to_its_end(self, call: Callable[..., Any], *args: Any) -> None:
+        """Wait for a call in the thread, whoever cancels meanwhile: then CancelledError tells how it `ended`.
+
+        A begin that is left alone begins all the same, and each later one fails.
+        """
+        running = asyncio.ensure_future(self._in_thread(call, *args))
+        cancelled: asyncio.CancelledError | None = None
+        while not running.done():
+            try:
+                await asyncio.wait([running])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is None:
+            running.result()
+            return
+        cause = running.exception()
+        cancelled.ended = cause is None  # type: ignore[attr-defined]
+        cancelled.cause = cause  # type: ignore[attr-defined]
+        cancelled.add_note(f"{call.__name__}() {'succeeded' if cause is None else f'failed: {cause}'}")
+        try:
+            raise cancelled
+        finally:
+            del cancelled  # it refers to this frame: a cycle
+
+
+def abort(producer: SafeProducer, timeout: float = -1) -> None:
+    """Abort the transaction of `producer`, behind what it has sent.
+
+    librdkafka cannot abort while the coordinator adds a partition to the transaction: the error is fatal (its issue
+    4849). That is the state some 20 ms behind the first record of a partition, which a time limit around a block hits.
+    So what was sent is waited for, briefly.
+    """
+    SafeProducer.flush(producer, _SETTLES)
+    SafeProducer.abort_transaction(producer, timeout)

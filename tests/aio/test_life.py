@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sys
 import time
 import warnings
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import trio
 
 from safeproducer import ConfigurationError, ForkedProducerError, Hook, ProducerClosedError, SafeProducerError
 from safeproducer.aio import AsyncSafeProducer, NotWritten, OutcomeUnknown
@@ -169,14 +170,14 @@ def test_no_loop_is_needed_to_make_one(cluster: FakeCluster, run: Run) -> None:
     run(main)
 
 
-def test_trio_is_refused_with_a_sentence() -> None:
-    async def main() -> None:
-        producer = AsyncSafeProducer(NOWHERE)
-        with pytest.raises(SafeProducerError, match="trio"):
-            await producer.send("t", b"value")
-        producer.producer.close(0)
-
-    trio.run(main)
+def test_trio_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where trio runs, no loop of asyncio does."""
+    trio = SimpleNamespace(lowlevel=SimpleNamespace(in_trio_run=lambda: True))
+    monkeypatch.setitem(sys.modules, "trio", trio)
+    producer = AsyncSafeProducer(NOWHERE)
+    with pytest.raises(SafeProducerError, match="trio"):
+        producer.submit_nowait("t", b"value")
+    producer.producer.close(0)
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["in its loop", "in another loop"])

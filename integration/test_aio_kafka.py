@@ -7,6 +7,7 @@ import asyncio
 import random
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 from integration.kafka.cluster import KafkaCluster
 from integration.test_transaction_quota import committed
@@ -34,8 +35,9 @@ def test_time_limits_leave_whole_transactions(kafka: KafkaCluster, topic: Callab
                         await asyncio.sleep(dice.random() * 0.02)
                     ended[number] = True
                 except TimeoutError as error:
-                    if hasattr(error.__cause__, "ended") and "commit_transaction" in str(error.__cause__.__notes__):
-                        ended[number] = error.__cause__.ended
+                    cause: Any = error.__cause__
+                    if hasattr(cause, "ended") and "commit_transaction" in str(cause.__notes__):
+                        ended[number] = cause.ended
             assert producer.snapshot().state == "open"
 
     asyncio.run(main())

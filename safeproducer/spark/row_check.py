@@ -46,7 +46,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """`partitions`: how many it has. A limit that is None is not known, or there is none: only the broker can tell then.
+    """`partitions`: how many it has. A limit that is None is not known, or there is none: only the broker can tell.
 
     `max_bytes`: of a batch that is not compressed. `before`, `after`: how far from now a timestamp may be, in
     milliseconds. `needs_keys`: it is compacted. `absent`: why it cannot be used at all.

@@ -18,7 +18,8 @@ from tests import measures
 BOUNDS: dict[str, dict[str, int]] = {
     "attributes of a class": {
         "each": 15,
-        "snapshot.py:Snapshot": 18,  # what snapshot() shows, field by field: public names, which stay
+        "testing/fake/state/cluster_state.py:ClusterState": 16,  # all that a cluster has
+        "snapshot.py:Snapshot": 20,  # what snapshot() shows, field by field: public names, which stay
     },
     "lines of a module": {
         "each": 400,
@@ -30,7 +31,8 @@ BOUNDS: dict[str, dict[str, int]] = {
         "each": 1,
         "pipeline/dispatch/dispatcher.py": 1,
         "pipeline/assembly.py": 1,
-        "pipeline/bulk.py": 10,  # the account of produce_batch(), which counts in one step
+        "pipeline/bulk.py": 13,  # the account of produce_batch(), which counts in one step; 3 of rows with headers
+        "pipeline/accepting.py": 5,  # the account, as SafeProducer.produce() counts
         "pipeline/dispatch/intake.py": 2,  # of one record, and of a block
         "pipeline/reports/counters.py": 4,
         "pipeline/reports/hooked_send.py": 2,  # the count down to the next record of a sample, for each record
@@ -45,9 +47,9 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 222,  # aim: 185; 11 are of replication quotas, 6 of `safeproducer run`, 3 of renewal
+        "files": 232,  # aim: 185; 8 of asyncio, 6 of FakeCluster's TLS and groups, 11 of replication quotas, 6 of `run`
         "files under 60 lines": 13,
-        "lines": 38_085,  # aim: 26 500 without testing/
+        "lines": 40_743,  # aim: 26 500 without testing/; 1 400 of asyncio, 1 100 of FakeCluster, 330 of Spark
         "lines of pipeline/ and policy/": 14_526,  # aim: 11 000; 521 of many partitions
         "reads through three dots": 74,  # aim: 28, one per 1 000 lines
         "closures upward": 4,  # aim: 4

@@ -294,9 +294,9 @@ class FakeNative:
         """Statistics, say, that nobody has served."""
         self._events.extend([(False, lambda: None)] * count)
 
-    def fail_fatally(self, in_flight: bool = True, tell: bool = True) -> None:
+    def fail_fatally(self, in_flight: bool = True, tell: bool = True, reason: str = "planted") -> None:
         """The next poll() raises (`tell`), no record is taken or sent any more, and what is inside fails."""
-        self._fatal = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "planted", fatal=True)
+        self._fatal = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, reason, fatal=True)
 
         def raise_it() -> None:
             raise KafkaException(self._fatal)

@@ -191,6 +191,18 @@ def renewing(mode: str) -> HoldReason | None:
         return told(rig)
 
 
+def sick_topic() -> HoldReason | None:
+    """Its batches made three native producers in a row fail: it waits alone."""
+    settings = {"safeproducer.fatal": "renew", "safeproducer.producer.ids.per.hour": 100}
+    with begun("auto", **settings) as rig:
+        for wait in (1.0, 1.0, 1.0, 0.2):
+            rig.natives[-1].fail_fatally(reason=f"ProduceRequest for {TP[0]} [{TP[1]}] with 1 message(s) failed")
+            rig.poll(0)
+            rig.report_queue(wait)
+        accepted(rig)
+        return told(rig, wait=0.1)
+
+
 def leader_silent(mode: str) -> HoldReason | None:
     with begun(mode) as rig:
         accepted(rig)
@@ -327,6 +339,7 @@ SCENARIOS: dict[str, tuple[HoldReason, Callable[[], HoldReason | None]]] = {
     "producer_id_limit": (HoldReason.PRODUCER_ID_LIMIT, producer_id_limit),
     "quota_retry": (HoldReason.QUOTA_RETRY, quota_retry),
     "renewing": (HoldReason.RENEWING, lambda: renewing("auto")),
+    "renewing, of a topic": (HoldReason.RENEWING, sick_topic),
     "renewing, of a batch lane": (HoldReason.RENEWING, lambda: renewing("held")),
     "leader_silent, directly": (HoldReason.LEADER_SILENT, lambda: leader_silent("auto")),
     "leader_silent, by a batch lane": (HoldReason.LEADER_SILENT, lambda: leader_silent("held")),

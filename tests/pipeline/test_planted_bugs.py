@@ -96,17 +96,17 @@ def never_blocked(self: RecordBuffer, buffer: PartitionBuffer, size: int, *_: in
     pass
 
 
-def swallowed(self: Reports) -> int:
+def swallowed(self: Reports, most: float = NEVER) -> int:
     while True:
         try:
-            return real_run(self)
+            return real_run(self, most)
         except Exception as raised:
             swallowed.raised = raised  # type: ignore[attr-defined]
 
 
-def gives_up(self: Reports) -> int:
+def gives_up(self: Reports, most: float = NEVER) -> int:
     try:
-        return real_run(self)
+        return real_run(self, most)
     except Exception:
         self.bunches.clear()
         raise

@@ -47,7 +47,7 @@ def check(engine: Engine, inspection: Inspection, unresolved_for: float, timeout
             )
         told += causes if age is None else [one if one.code in _LOST else one._replace(since=age) for one in causes]
     if located.blocked is not None:
-        told.append(located.blocked)
+        told.append(located.blocked[0])
     elif reports := sum(located.reports.values()):
         sentence, age = f"{reports} report(s) wait for poll()", engine.serving.not_polled_for(clock.monotonic())
         told.append(Cause("not_polled", sentence, "Call poll() or flush().", age))

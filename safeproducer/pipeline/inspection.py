@@ -84,7 +84,7 @@ def _reasons(
 ) -> tuple[list[str], list[str]]:
     """What rows wait for, what explains the rest first, and the cures: each once, for all rows that it concerns."""
     told, cures = dict[str, tuple[int, set[str]]](), dict[str, int]()
-    for cause in () if located.blocked is None else (located.blocked,):
+    for cause in () if located.blocked is None else located.blocked[:1]:
         told[cause.sentence], cures[cause.cure or ""] = (cause.rank, set()), cause.rank
     for _, _, causes in located.causes(rows, troubles, leaders, windows):
         for cause in causes:
@@ -191,8 +191,8 @@ class Inspection:
                 sick[tp] = *more, *sick.get(tp, ())
         for (topic, _), age in sorted(ages.items(), key=itemgetter(1)):  # of those that name none it may not be known
             ages[topic, UNASSIGNED] = age
-        last, (blocked, most) = engine.failures.last.copy(), engine.serving.blocked(now)
-        located = Located(reports, sent, counts, missing, sick, self._linger, last, lost, ages, blocked, most)
+        last, blocked = engine.failures.last.copy(), engine.serving.blocked(now)
+        located = Located(reports, sent, counts, missing, sick, self._linger, last, lost, ages, blocked)
         return account, located, list(self._troubles())
 
     def _account(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from safeproducer.errors import RENEWED, FatalError
@@ -14,8 +12,8 @@ from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.route import Route
 from safeproducer.policy import diagnosis
-from safeproducer.policy.diagnosis import Cause
-from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.policy.diagnosis import Blocked
+from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock, interrupts
 from safeproducer.runtime.threads import Notices, get_ident
 
@@ -99,23 +97,20 @@ class Serving:
             self._pace = now, counted, slow, since
         return slow
 
-    def blocked(self, now: float) -> tuple[Cause | None, Callable[[TopicPartition], int]]:
-        """The callback that each thread which serves is in, with reports that wait behind it, None for none; and of how
-        many records of a partition there may be no acknowledgement then, beside those that are held. Any thread."""
+    def blocked(self, now: float) -> Blocked | None:
+        """The callback that each thread which serves is in, while reports wait behind it. Any thread."""
         threads, since = self._route.threads - self._route.barred, max(self._seen_at, self._served_at, self._pace[3])
         new = self._polls != self._polls_seen  # the sender has not seen it yet
         found = interrupts.callbacks(threads) if threads and not new and now - since >= _STUCK else []
-        buffers, updates, direct = self._dispatcher.record_buffer, self._updates, self._updates.holds.direct
-        if not found or (total := self._calls.unresolved()) == 0:
-            return None, lambda tp: 0
-        owns = updates.delivery.owns_timeout
-        lanes = Counter({it.tp: sum([len(batch.records) for batch in it.unresolved.copy()]) for it in buffers.all})
-        left = direct.backlogs.open() if direct is not None and owns else Counter[TopicPartition]()
-        more = 0 if direct is None else updates.accepted_since() if owns else total
-        behind = max(self._report_queue.reports.count, total - buffers.waiting - lanes.total() - left.total() - more)
-        if behind <= 0:
-            return None, lambda tp: 0
-        return diagnosis.blocked(", ".join(found), now - since, behind), lambda tp: left[tp] + lanes[tp] + more
+        if not found:
+            return None
+        (left, more), held = self._updates.open(), self._dispatcher.record_buffer.waiting
+        behind = max(self._report_queue.reports.count, self._calls.unresolved() - held - left.total() - more)
+        return (
+            None
+            if behind <= 0
+            else (diagnosis.blocked(", ".join(found), now - since, behind), lambda tp: left[tp] + more)
+        )
 
     def not_polled_for(self, now: float) -> float:
         """Seconds for which reports have waited for a poll(). Any thread."""

@@ -181,11 +181,11 @@ class Turns:
 
     def _tell(self, now: float) -> None:
         """Log what leaders answer, and which callback others wait for, once while it is so."""
-        cluster, (blocked, _) = self._updates.holds.cluster, self._serving.blocked(now)
+        cluster, blocked = self._updates.holds.cluster, self._serving.blocked(now)
         there = [tp for tp in cluster.attempts.copy() if not cluster.partitions.missing_clause(tp[0])]
         found = [cause for tp in there for cause in cluster.sick(tp, now)]
         found += [diagnosis.slow(node, *late) for node, late in cluster.slow(now).items()]
-        found += [] if blocked is None else [blocked]
+        found += [] if blocked is None else [blocked[0]]
         lasts = [cause for cause in found if (cause.since or 0.0) >= _LOGGED_AFTER]
         told = {cause.clause if cause.node is None else cause.what: cause for cause in lasts}  # not for each partition
         for each in told.keys() - self._causes:

@@ -282,6 +282,10 @@ def slow(node: int, seconds: float, since: float, name: str = "records") -> Caus
     return Cause("slow", f"{clause} {name}", cure, since, clause, name, What("broker", node))
 
 
+Blocked = tuple[Cause, Callable[[TopicPartition], int]]
+"""The callback, and of how many records of a partition there may be no acknowledgement, beside those that are held."""
+
+
 def blocked(place: str, since: float, reports: int) -> Cause:
     """A callback of the application keeps the thread that serves, for so many seconds."""
     told = f"the callback {place} has been running for {since:.0f} s, and {reports} report(s) wait behind it"
@@ -301,8 +305,7 @@ class Located(NamedTuple):
     - `sick`: partition -> what is wrong with its leader. `linger`: seconds. `lost`: as Losses.known().
     - `failed`: the name of the last error, for each topic with records that failed.
     - `ages`: partition -> seconds for which its oldest record has waited, as far as that is known.
-    - `blocked`: the callback behind which reports wait; `open`: then, at most how many records of each partition have
-      no acknowledgement yet, beside those that are held.
+    - `blocked`: the callback behind which reports wait.
     """
 
     reports: Mapping[TopicPartition, int] = MappingProxyType({})
@@ -314,8 +317,7 @@ class Located(NamedTuple):
     failed: Mapping[str, str] = MappingProxyType({})
     lost: Mapping[TopicPartition, Cause] = MappingProxyType({})
     ages: Mapping[TopicPartition, float] = MappingProxyType({})
-    blocked: Cause | None = None
-    open: Callable[[TopicPartition], int] = lambda tp: 0
+    blocked: Blocked | None = None
 
     def of(self, topic: str | None, partition: int | None) -> tuple[int, int]:
         """(reports that wait for poll(), records that librdkafka has)."""
@@ -333,7 +335,7 @@ class Located(NamedTuple):
             tp = row.topic, row.partition
             owed = row.unresolved - reports[tp] - elsewhere[row.topic] * (row.partition < 0)
             if self.blocked is not None:
-                owed = min(owed, row.held + self.open(tp))
+                owed = min(owed, row.held + self.blocked[1](tp))
             unplaced = max(0, row.held - row.unresolved)
             elsewhere[row.topic] += unplaced
             if (count := max(owed, row.held, 0)) or tp in self.lost:

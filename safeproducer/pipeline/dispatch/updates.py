@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -71,9 +71,14 @@ class ClientUpdates:
         """The same of a partition, or of a topic with -1, and of all."""
         return self._counters.answers(tp)[0], self._counters.lately()[1]
 
-    def accepted_since(self) -> int:
-        """Records that were accepted since statistics of the first lane came last."""
-        return self._counters.accepted - self._accepted
+    def open(self) -> tuple[Counter[TopicPartition], int]:
+        """Of how many records of each partition there may be no acknowledgement, beside those that are held; and of how
+        many of any that no statistics have told of yet."""
+        direct, owns, buffers = self.holds.direct, self.delivery.owns_timeout, self.holds.buffers.copy()
+        left = Counter({tp: sum([len(each.records) for each in it.unresolved.copy()]) for tp, it in buffers.items()})
+        if direct is None or not owns:
+            return left, 0 if direct is None else self._counters.accepted
+        return left + direct.backlogs.open(), self._counters.accepted - self._accepted
 
     @property
     def interval(self) -> float:

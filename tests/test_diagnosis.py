@@ -189,7 +189,7 @@ def test_a_topic_that_was_deleted_is_told_as_by_the_log(
     assert "acknowledges n" not in said(producer)
     until(producer, lambda: codes(producer) == {"unknown_topic"}, send)
     assert {row.reason for row in producer.snapshot().partitions if row.unresolved} == {HoldReason.UNKNOWN_TOPIC}
-    assert "topic 't' is not there. Create the topic, or grant DESCRIBE on it." in caplog.text
+    until(producer, lambda: "topic 't' is not there. Create the topic, or grant DESCRIBE on it." in caplog.text)
     until(producer, lambda: errors)
     assert "topic 't' is not there" in errors[0].str()
     cluster.create_topic("t", 3, replication_factor=1)
@@ -311,7 +311,7 @@ def test_a_name_that_a_broker_advertises_is_not_looked_for_in_the_configuration(
     told = producer.explain()
     assert re.search(r"advertised.listeners of broker \d \(its address was told by 127.0.0.1", told)
     assert "bootstrap.servers" not in told
-    assert "advertised.listeners of broker" in caplog.text
+    until(producer, lambda: "advertised.listeners of broker" in caplog.text)
     until(producer, lambda: not producer.health(unresolved_for=0.5).ok)
     assert any("advertised.listeners" in str(one.cure) for one in producer.health(unresolved_for=0.5).reasons)
     until(producer, lambda: errors)

@@ -194,7 +194,7 @@ def test_a_partition_that_lost_records_is_forgotten_where_others_get_through(mon
     """After message.timeout.ms; its topic that others get through to, at once."""
     delivered, now = [0, 0], 100.0
     losses = Losses(10.0)
-    losses.told_by(lambda topic: "", lambda topic, partition: "its leader is broker 1", lambda tp: tuple(delivered))  # type: ignore[arg-type,return-value]
+    losses.told_by(lambda topic, partition, late: "its leader is broker 1", lambda tp: tuple(delivered))  # type: ignore[arg-type,return-value]
     monkeypatch.setattr(clock, "monotonic", lambda: now)
     assert losses.cause("t", 0, late=True) == "its leader is broker 1"
     assert losses.known(1000.0)["t", 0].since == 910.0

@@ -116,9 +116,11 @@ def _notifications(settings: Settings, info: ProducerInfo, hooks: Hooks, notices
     return Notifications(info, hooks, notices, settings.scrub, meanwhile)
 
 
-def _why_lost(events: ClientEvents, updates: ClientUpdates, topic: str, partition: int) -> str:
-    """Why none of a partition is acknowledged, as a clause; "" while nothing is known."""
+def _why_lost(events: ClientEvents, updates: ClientUpdates, topic: str, partition: int, late: bool) -> str:
+    """As losses.Why."""
     cluster, now = updates.holds.cluster, clock.real()
+    if (missing := cluster.partitions.missing_clause(topic)) or not late:
+        return missing
     node, errors = cluster.partitions.leader(topic, partition), events.errors.copy().values()
     of_brokers = of_errors(errors, cluster.cuts(now), cluster.connected(), updates.delivered, now)
     causes = [one for one in of_brokers if not one.over and (node is None or one.node in (None, node))]
@@ -155,8 +157,7 @@ def _questions(
         return lanes_to_ask().get(DIRECT_LANE) if holds.slow_start else None
 
     first_question = FirstQuestion(waits_for_id, delivery.waits_for_id and taken is None)
-    why = partial(_why_lost, events, updates)
-    updates.failures.losses.told_by(partitions.missing_clause, why, updates.delivered_of)
+    updates.failures.losses.told_by(partial(_why_lost, events, updates), updates.delivered_of)
 
     def admin() -> Admin:  # the admin client takes longer to import than everything else here
         from safeproducer.kafka.admin import Admin  # noqa: PLC0415

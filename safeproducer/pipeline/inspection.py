@@ -70,7 +70,8 @@ def explanation(
         return f"{fatal}Nothing waits{subject}: {_told(rows, located.failed)}.{why}{further}{_of_replicas(rows)}"
     told += _counted(0 if told else waiting - reports, polls, located.linger)
     wait = [row for row in rows if row.unresolved or row.held]
-    over = _over([one.sentence for one in concerning(troubles, wait, leaders) if one.over][:_MOST_REASONS])
+    past = [one.sentence for one in concerning(troubles, wait, leaders) if one.over][:_MOST_REASONS]
+    over = f" Over by now, and not the cause: {'; '.join(past)}." if past else ""
     also = _of_replicas(row for row in rows if not (stops(row) and (row.unresolved or row.held)))
     return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(told)}.{cure}{over}{further}{also}"
 
@@ -99,10 +100,6 @@ def _with(clause: str, names: set[str]) -> str:
     first = nsmallest(_MOST_REASONS, filter(None, names), key=lambda name: name.partition(" for ")[::-1])
     places = ", ".join(first)
     return f"{places} are held back: {clause}" if " for " in places else f"{clause} {places}".rstrip()
-
-
-def _over(clauses: list[str]) -> str:
-    return f" Over by now, and not the cause: {'; '.join(clauses)}." if clauses else ""
 
 
 def _further(account: Snapshot, topic: str | None, located: Located) -> str:
@@ -225,10 +222,10 @@ class Inspection:
         now, cluster, told = clock.monotonic(), self._engine.holds.cluster, dict[object, tuple[str, HoldReason]]()
         throttles, missing = bool(cluster.throttle.deadlines(now)), cluster.partitions.missing_clause
         whole = {topic: node for (topic, _), node in silent.items()}  # of records that name no partition
-        reports = Counter[tuple[str, int]]()
-        for of, count in self._engine.counters.report_queue.reports.waiting_of.copy().items():
-            if of is not None and of[0] is not None:
-                reports.update({(of[0], -1 if of[1] is None else of[1]): count, (of[0], UNASSIGNED): count})
+        queue, reports = self._engine.dispatcher.reports, Counter[object]()
+        for of, count in queue.waiting_of.copy().items():
+            if of is not None:
+                reports.update({of[:2]: count, (of[0], UNASSIGNED): count})
 
         def inside(tp: TopicPartition, unresolved: int) -> tuple[str, HoldReason] | tuple[None, None]:
             reason, until = HoldReason.LEADER_SILENT, None

@@ -17,6 +17,13 @@ REFUSED_TIMES = 10
 """Records of a partition that were refused, and none delivered: it is no single bad record."""
 
 
+Why = Callable[[str, int, bool], str]
+"""(topic, partition, whether records failed at their deadline) -> why, as a clause; "" while that is not known. Of
+others, only that there is no such topic."""
+Delivered = Callable[[TopicPartition], tuple[int, int]]
+"""How many records of a partition, or of a topic with -1, were delivered, and of all."""
+
+
 class Lost(NamedTuple):
     """So many `times` records of a partition failed, none of it delivered meanwhile: `since` then, and `at` last.
 
@@ -40,19 +47,12 @@ class Losses:
     def __init__(self, timeout: float | None) -> None:
         self._timeout = timeout or NEVER
         self._by_tp: dict[TopicPartition, Lost] = {}
-        self._missing: Callable[[str], str] = lambda topic: ""
-        self._why: Callable[[str, int], str] = lambda topic, partition: ""
-        self._delivered: Callable[[TopicPartition], tuple[int, int]] = lambda tp: (0, 0)
+        self._why: Why = lambda topic, partition, late: ""
+        self._delivered: Delivered = lambda tp: (0, 0)
 
-    def told_by(
-        self,
-        missing: Callable[[str], str],
-        why: Callable[[str, int], str],
-        delivered: Callable[[TopicPartition], tuple[int, int]],
-    ) -> None:
-        """Who says that brokers know of no such topic, and why none of a partition is acknowledged: clauses, "" where
-        there is none; and how many records of a partition, or of a topic with -1, were delivered, and of all."""
-        self._missing, self._why, self._delivered = missing, why, delivered
+    def told_by(self, why: Why, delivered: Delivered) -> None:
+        """Who says why none of a partition is acknowledged, and how many records were delivered."""
+        self._why, self._delivered = why, delivered
 
     def cause(self, topic: str, partition: int | None, late: bool, code: str = "", reason: str = "") -> str:
         """Why a record failed, as far as that is known; `late`: at its deadline; else it was refused with `code`.
@@ -62,12 +62,11 @@ class Losses:
         now, tp = clock.monotonic(), (topic, -1 if partition is None else partition)
         code, before = "" if late else code, self._by_tp.get(tp)
         if not (late or code):
-            return self._missing(topic)
+            return self._why(*tp, late)
         if before is not None and now <= before.at + _SOON and before.code == code:  # as many as there are may fail
             self._by_tp[tp] = before._replace(times=before.times + 1)
             return before.cause
-        found = self._missing(topic) or (self._why(*tp) if late else "")
-        delivered, since, count = self._delivered(tp), now, 1
+        found, delivered, since, count = self._why(*tp, late), self._delivered(tp), now, 1
         if before is not None and before.delivered[0] == delivered[0]:
             since, count = before.since, before.times + 1 if before.code == code else 1
         first = delivered if before is None or since == now else before.delivered

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable
-from threading import Lock
 from typing import Any
 
 from safeproducer.kafka.native import KNOWS_CLUSTER_ID, KafkaError, KafkaException, NativeProducer
 from safeproducer.policy.renewals import Epochs
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
+from safeproducer.runtime.threads import allocate_lock
 
 _QUESTIONS = 3
 _QUESTION_EVERY = 0.1
@@ -40,7 +40,7 @@ class LaneClient:
         self.failed: KafkaError | None = None
         self._replaceable = replaceable
         self._raised: deque[KafkaException] = deque()
-        self._asking = Lock()
+        self._asking = allocate_lock()
         self._closed = False
         self._questions = _QUESTIONS
         self._question_at = 0.0

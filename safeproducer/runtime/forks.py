@@ -10,13 +10,15 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from safeproducer.runtime import clock
 
+original = clock.copied("_thread")
+"""Threads and their locks. In the module itself gevent, eventlet or others may have put greenlets in place of threads:
+the wait of one would stop all of them."""
 _WAITS = 1.0
 """Seconds, at most: a hook may wait for what the forking thread holds."""
 _WIPE_ON_FORK = 18
@@ -30,7 +32,7 @@ class Work:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = original.RLock()
         _all.add(weakref.ref(self, _all.discard))
 
     def __enter__(self) -> None:
@@ -41,14 +43,14 @@ class Work:
 
     def ends(self, timeout: float) -> bool:
         """Wait until it does, and hold it; False when it goes on for longer."""
-        return self.lock.acquire(timeout=timeout)
+        return bool(self.lock.acquire(timeout=timeout))
 
     def renew(self) -> None:
         """In a child: what another thread holds is held for ever, and each fork of the child would wait for it."""
         if self.lock.acquire(blocking=False):
             self.lock.release()
         else:
-            self.lock = threading.RLock()
+            self.lock = original.RLock()
 
 
 _all: set[weakref.ref[Work]] = set()
@@ -123,11 +125,11 @@ def _alive(references: set[weakref.ref[Native]]) -> list[Native]:
 
 def _before_fork() -> None:
     deadline = clock.real() + _WAITS
-    _stopped[threading.get_ident()] = [work for work in _alive(_all) if work.ends(max(0.0, deadline - clock.real()))]
+    _stopped[original.get_ident()] = [work for work in _alive(_all) if work.ends(max(0.0, deadline - clock.real()))]
 
 
 def _after_fork() -> None:
-    for work in _stopped.pop(threading.get_ident(), ()):
+    for work in _stopped.pop(original.get_ident(), ()):
         work.__exit__()
 
 

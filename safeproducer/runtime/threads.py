@@ -13,31 +13,40 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from types import BuiltinFunctionType
 from typing import Any
 
 from safeproducer.runtime import clock
-from safeproducer.runtime.forks import Work
+from safeproducer.runtime.forks import Work, original
 from safeproducer.runtime.log import logger
 
 _LONGEST_WAIT = 3600.0
 """Seconds: a lock refuses to wait for ever in so many words, and who waits looks again."""
-
-
-def gevent() -> Any:
-    """Its module that puts greenlets in place of threads, if it is there."""
-    return sys.modules.get("gevent.monkey")
-
-
-def _original(name: str) -> Any:
-    """From the module _thread: waits of a greenlet that stands for a thread would stop all of them."""
-    monkey = gevent()
-    return getattr(_thread, name) if monkey is None else monkey.get_original("_thread", name)
-
-
-allocate_lock: Callable[[], Any] = _original("allocate_lock")
-start_new_thread: Callable[..., int] = _original("start_new_thread")
-get_ident: Callable[[], int] = _original("get_ident")
+allocate_lock: Callable[[], Any] = original.allocate_lock
+start_new_thread: Callable[..., int] = original.start_new_thread
+get_ident: Callable[[], int] = original.get_ident
 """It is the thread's, not the greenlet's."""
+
+
+class _Thread:
+    """What threading.Thread would be, where gevent, eventlet or another library makes greenlets of those."""
+
+    def __init__(self, target: Callable[[], None], name: str) -> None:
+        self._target = target
+        self.name = name
+        self.ident: int | None = None
+
+    def start(self) -> None:
+        start_new_thread(self._run, ())
+
+    def _run(self) -> None:
+        self.ident = get_ident()
+        self._target()
+
+
+def _new(target: Callable[[], None], name: str) -> _Thread | threading.Thread:
+    untouched = isinstance(_thread.start_new_thread, BuiltinFunctionType) and threading.Thread.__module__ == "threading"
+    return threading.Thread(target=target, name=name, daemon=True) if untouched else _Thread(target, name)
 
 
 class WakeLock:
@@ -61,9 +70,6 @@ class WakeLock:
         return rung
 
 
-_SLICE = 0.05
-
-
 class InterruptSafeEvent(WakeLock):
     """As threading.Event, which a signal handler that raises inside set() leaves locked for good; this has no lock."""
 
@@ -82,15 +88,8 @@ class InterruptSafeEvent(WakeLock):
 
     def wait(self, timeout: float) -> bool:
         """Until it is set, or shorter, for `timeout` seconds at most; whether it is."""
-        if self._set:
-            return True
-        monkey = gevent()
-        if monkey is None or not monkey.is_module_patched("threading"):
+        if not self._set:
             super().wait(timeout)
-            return self._set
-        until = clock.real() + timeout  # this is a greenlet: a bare lock would stop all of them
-        while not self._set and (left := until - clock.real()) > 0:
-            time.sleep(min(left, _SLICE))
         return self._set
 
 
@@ -115,8 +114,8 @@ class BackgroundThread:
         self._name = name
         self._work = work
         self._trouble = trouble
-        self._thread: threading.Thread | None = None
-        self._ended: threading.Thread | None = None
+        self._thread: _Thread | threading.Thread | None = None
+        self._ended: _Thread | threading.Thread | None = None
         """Thread.is_alive() takes a lock, and gives back that of the thread when a signal handler raises in it."""
         self._started_at = self._not_before = 0.0
         self._pause = _FIRST_PAUSE
@@ -127,7 +126,7 @@ class BackgroundThread:
         runs = before is not None and (self.alive or (before.ident is None and now - self._started_at < _STARTS_WITHIN))
         if runs or now < self._not_before or sys.is_finalizing():
             return
-        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        thread = _new(lambda: self._run(thread), self._name)
         if self._thread is not before:  # another thread was quicker
             return
         self._thread, self._started_at = thread, now
@@ -143,8 +142,7 @@ class BackgroundThread:
         else:
             self._pause = _FIRST_PAUSE
 
-    def _run(self) -> None:
-        thread = threading.current_thread()
+    def _run(self, thread: _Thread | threading.Thread) -> None:
         if thread is self._thread:  # else its start was given up, and another one has taken over
             try:
                 self._work()
@@ -158,14 +156,15 @@ class BackgroundThread:
 
     def join(self, timeout: float) -> bool:
         """Wait until the thread has ended: at exit it must not be inside librdkafka. Whether it has."""
-        wait_while(lambda: self.alive, self._thread, timeout)
+        thread = self._thread
+        wait_while(lambda: self.alive and thread is not None and thread.ident != get_ident(), timeout)
         return not self.alive
 
 
-def wait_while(runs: Callable[[], bool], thread: threading.Thread | None, timeout: float) -> None:
-    """Not on this thread itself. Thread.join() would give back its lock when a signal handler raises in it."""
+def wait_while(runs: Callable[[], bool], timeout: float) -> None:
+    """Thread.join() would give back its lock when a signal handler raises in it."""
     deadline = clock.real() + timeout
-    while runs() and thread is not threading.current_thread() and clock.real() < deadline:
+    while runs() and clock.real() < deadline:
         time.sleep(_LOOK)
 
 

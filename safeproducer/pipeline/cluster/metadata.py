@@ -303,7 +303,7 @@ def _at_exit() -> None:
     questions = list(_all)
     for question in questions:
         question.end()
-    wait_while(lambda: any(question.asking for question in questions), None, 3 * _SLICE)
+    wait_while(lambda: any(question.asking for question in questions), 3 * _SLICE)
 
 
 atexit.register(_at_exit)

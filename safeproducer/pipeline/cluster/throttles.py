@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 
 from safeproducer.policy.throttle import Throttle
@@ -13,11 +12,11 @@ class ThrottleRegistry:
     """Cluster -> Throttle by time.monotonic(), while somebody holds it. Thread-safe, re-entrant; empty after a fork."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = forks.original.RLock()
         self._references: dict[str, weakref.ref[Throttle]] = {}
 
     def reset(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = forks.original.RLock()
         self._references = {}
 
     def of(self, cluster: str) -> Throttle:

@@ -1,33 +1,53 @@
 """Test tools: an in-process Kafka cluster for any test suite. Needs the extra ``safeproducer[testing]``."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from safeproducer.testing.fake.cluster import DEFAULT, FakeCluster
     from safeproducer.testing.fake.process import FakeClusterProcess
-    from safeproducer.testing.fake.state.cluster_state import FakeClusterWarning
+    from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdUsage
+    from safeproducer.testing.fake.rules.producer_state import AppendedBatch, ProducerEntry
+    from safeproducer.testing.fake.rules.quotas import QuotaUsage
+    from safeproducer.testing.fake.rules.records import StoredRecord
+    from safeproducer.testing.fake.state.cluster_state import FakeClusterWarning, JournalBatch, JournalEntry
+    from safeproducer.testing.produce import BatchHeader
 
-__all__ = ["DEFAULT", "FakeCluster", "FakeClusterProcess", "FakeClusterWarning"]
+_MODULES = {
+    "fake.cluster": ("DEFAULT", "FakeCluster"),
+    "fake.process": ("FakeClusterProcess",),
+    "fake.rules.producer_id_quota": ("ProducerIdUsage",),
+    "fake.rules.producer_state": ("AppendedBatch", "ProducerEntry"),
+    "fake.rules.quotas": ("QuotaUsage",),
+    "fake.rules.records": ("StoredRecord",),
+    "fake.state.cluster_state": ("FakeClusterWarning", "JournalBatch", "JournalEntry"),
+    "produce": ("BatchHeader",),
+}
+__all__ = [
+    "DEFAULT",
+    "AppendedBatch",
+    "BatchHeader",
+    "FakeCluster",
+    "FakeClusterProcess",
+    "FakeClusterWarning",
+    "JournalBatch",
+    "JournalEntry",
+    "ProducerEntry",
+    "ProducerIdUsage",
+    "QuotaUsage",
+    "StoredRecord",
+]
 
 
 def __getattr__(name: str) -> Any:
     # The wire format alone (used by a tap, say) should not cost the loading of a cluster.
-    if name in ("FakeCluster", "FakeClusterProcess"):
-        try:
-            from safeproducer.testing.fake import process  # noqa: PLC0415
-            from safeproducer.testing.wire import find_schemas  # noqa: PLC0415
-
-            find_schemas()  # else each connection would fail
-        except ModuleNotFoundError as error:
-            needs = f"FakeCluster needs the package {error.name}: pip install 'safeproducer[testing]'"
-            raise ModuleNotFoundError(needs, name=error.name) from None
-        return getattr(process, name)
-    if name == "DEFAULT":
-        from safeproducer.testing.fake.cluster import DEFAULT  # noqa: PLC0415
-
-        return DEFAULT
-    if name == "FakeClusterWarning":
-        from safeproducer.testing.fake.state.cluster_state import FakeClusterWarning  # noqa: PLC0415
-
-        return FakeClusterWarning
+    for module, names in _MODULES.items():
+        if name in names:
+            try:
+                found = import_module(f"{__name__}.{module}")
+                import_module(f"{__name__}.wire").find_schemas()  # else each connection would fail
+            except ModuleNotFoundError as error:
+                needs = f"FakeCluster needs the package {error.name}: pip install 'safeproducer[testing]'"
+                raise ModuleNotFoundError(needs, name=error.name) from None
+            return getattr(found, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,7 +23,13 @@ class CorruptBatchError(WireError):
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """The header of one record batch; ``size`` is its bytes including the header."""
+    """The header of one record batch, by the names of Kafka's format.
+
+    ``base_offset`` is that of its first record, ``last_offset_delta`` the last one's distance; ``count``: its records,
+    ``size``: its bytes including the header. ``leader_epoch``, ``crc`` and ``attributes`` (compression, kind of
+    timestamps); ``base_timestamp`` and ``max_timestamp`` in ms. ``producer_id``, ``epoch`` and ``base_sequence`` are -1
+    without idempotence.
+    """
 
     base_offset: int
     size: int

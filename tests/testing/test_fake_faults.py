@@ -3,10 +3,11 @@
 import time
 from collections.abc import Iterator
 
+import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from safeproducer import SafeProducer
+from safeproducer import SafeProducer, testing
 from safeproducer.testing import FakeCluster
 from tests.testing.raw import RawClient, make_batch
 
@@ -189,3 +190,43 @@ def test_many_clusters_side_by_side() -> None:
             assert producer.flush(5) == 0
         assert (len(one.log("t")), len(two.log("t"))) == (1, 0)
         assert len(two.bootstrap.split(",")) == 2
+
+
+def test_a_fault_ends_before_its_time(cluster: FakeCluster) -> None:
+    """Of 0 it ends for the same requests and the same error; and all of them, though topics stay."""
+    cluster.create_topic("orders")
+    cluster.create_topic("other")
+    cluster.fail_next("Produce", 19, n=5, topic="orders")
+    cluster.fail_next("Produce", 6, n=7, topic="orders")
+    cluster.fail_next("Produce", 19, n=11, topic="other")
+    cluster.lose_acks(13)
+    cluster.fail_next("Produce", 19, n=0, topic="orders")
+    assert cluster.faults_left == 7 + 11 + 13
+    cluster.lose_acks(0)
+    assert cluster.faults_left == 7 + 11
+    cluster.fail_next("Produce", 19, n=0)
+    assert cluster.faults_left == 7
+    with pytest.raises(ValueError, match="n: -1 is below 0"):
+        cluster.fail_next("Produce", 19, n=-1)
+    cluster.delay(30)
+    cluster.end_faults()
+    assert cluster.faults_left == 0
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+    producer.produce("orders", b"x")
+    assert producer.flush(20) == 0
+    assert len(cluster.log("orders")) == 1
+
+
+def test_names_of_what_methods_return_are_public(cluster: FakeCluster) -> None:
+    cluster.create_topic("orders")
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+    producer.produce("orders", b"x")
+    assert producer.flush(20) == 0
+    (entry,) = cluster.journal("Produce")
+    assert isinstance(entry, testing.JournalEntry)
+    assert isinstance(entry.batches[0], testing.JournalBatch)
+    assert isinstance(cluster.log("orders")[0], testing.StoredRecord)
+    assert isinstance(cluster.batches("orders")[0], testing.BatchHeader)
+    (state,) = cluster.producer_state("orders").values()
+    assert isinstance(state, testing.ProducerEntry)
+    assert isinstance(state.batches[0], testing.AppendedBatch)

@@ -16,7 +16,7 @@ from safeproducer.testing.fake.rules.producer_state import Rules
 from safeproducer.testing.fake.rules.quotas import CLIENT_ID, USER, Entity, QuotaUsage, describe_entity
 from safeproducer.testing.fake.state.certificates import Access, Authority, library
 from safeproducer.testing.fake.state.cluster_state import BrokerState
-from safeproducer.testing.fake.state.faults import Scope, Side
+from safeproducer.testing.fake.state.faults import Faults, Scope, Side
 from safeproducer.testing.fake.state.sasl import Credentials, Validate
 
 _NAMING_PARTITIONS = ("Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "DescribeProducers")
@@ -58,9 +58,9 @@ class FaultControl(Runtime):
         topic: str | None = None,
         partition: int | None = None,
     ) -> None:
-        """The next ``n`` answers are dropped and their connections cut: the work is done, the client never hears."""
+        """The next ``n`` answers are dropped and their connections cut, as the work is done. 0 ends it for these."""
         scope = self._scope(api, broker, topic, partition)
-        self._call(lambda: self._state.faults.lose(_positive(n), scope))
+        self._call(lambda: self._state.faults.lose(n, scope))
 
     def fail_next(
         self,
@@ -75,12 +75,12 @@ class FaultControl(Runtime):
         """The next ``n`` requests of this API are answered with an error of the protocol; nothing is done for them.
 
         ``error_code`` is its number: 3 is UNKNOWN_TOPIC_OR_PARTITION, 6 NOT_LEADER_OR_FOLLOWER, 19 NOT_ENOUGH_REPLICAS.
-        With a ``topic`` only its partitions fail, and the rest of the request is done.
+        With a ``topic`` only its partitions fail, and the rest of the request is done. 0 ends this error for them.
         """
         if error_code == 0:
             raise ValueError("error_code: 0 is success")
         scope = self._scope(api, broker, topic, partition)
-        self._call(lambda: self._state.faults.fail(error_code, _positive(n), scope))
+        self._call(lambda: self._state.faults.fail(error_code, n, scope))
 
     def set_throttle(self, milliseconds: int, *, broker: int | None = None, api: str = "Produce") -> None:
         """Answers of this API announce a throttle time of so many ``milliseconds`` (KIP-219); the broker itself holds
@@ -89,6 +89,10 @@ class FaultControl(Runtime):
             raise ValueError(f"milliseconds: {milliseconds} is below 0")
         scope = Scope(_served(api), self._checked(broker))
         self._call(lambda: self._state.faults.set_throttle(milliseconds, scope))
+
+    def end_faults(self) -> None:
+        """End all of them: delays, throttle times, losses and errors. Topics, records and the journal stay."""
+        self._call(lambda: setattr(self._state, "faults", Faults()))
 
     @property
     def faults_left(self) -> int:
@@ -111,12 +115,6 @@ def _served(api: str) -> str:
     if api not in SERVED:
         raise ValueError(f"api: {api!r} is not served, only {', '.join(SERVED)}")
     return api
-
-
-def _positive(n: int) -> int:
-    if n < 1:
-        raise ValueError(f"n: {n} is below 1")
-    return n
 
 
 QuotaName = Literal["producer_byte_rate", "consumer_byte_rate", "request_percentage", "producer_ids_rate"]

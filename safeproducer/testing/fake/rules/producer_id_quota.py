@@ -139,7 +139,8 @@ class ProducerIdWindow:
 class ProducerIdUsage:
     """The KIP's metrics for one user at one broker, and what they are made of.
 
-    ``rate``: new IDs per hour, lately. ``tokens``: what is left in the bucket, below 0 while new IDs are refused.
+    ``limit`` and ``rate``: new IDs per hour, as set and lately; ``layers``: of the memory of known ones.
+    ``tokens``: what is left in the bucket, below 0 while new IDs are refused.
     ``throttle_time_ms``: the mean of the delays told so far, 0 without any. ``refused``: how often an ID was refused.
     """
 

@@ -62,7 +62,8 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class AppendedBatch:
-    """One remembered batch: its sequence numbers, the offset of its first record, its newest timestamp in ms."""
+    """One remembered batch: its ``first`` and ``last`` sequence number, the ``offset`` of its first record, its newest
+    ``timestamp`` in ms."""
 
     first: int
     last: int
@@ -72,13 +73,14 @@ class AppendedBatch:
 
 @dataclass(slots=True)
 class ProducerEntry:
-    """The state of one producer ID; ``batches`` oldest first, never empty."""
+    """The state of one producer ID: its ``epoch``, and ``batches`` oldest first, never empty."""
 
     epoch: int
     batches: deque[AppendedBatch] = field(default_factory=deque)
 
     @property
     def last_sequence(self) -> int:
+        """That of the last record."""
         return self.batches[-1].last
 
     def window(self, retain: int) -> Iterator[AppendedBatch]:

@@ -224,7 +224,8 @@ _IDLE_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class QuotaUsage:
-    """One measured rate: bytes per second, or percent of a thread. Empty ``user`` or ``client_id``: any.
+    """One measured ``rate`` of the ``quota`` of that name: bytes per second, or percent of a thread. Empty ``user`` or
+    ``client_id``: any.
 
     ``limit`` is None for who is measured but not limited. ``throttle_time_ms``: the last delay that was told.
     """

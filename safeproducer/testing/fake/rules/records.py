@@ -115,7 +115,10 @@ _VARINT_BITS = 70
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """One record in a partition's log. Without idempotence the producer's three numbers are -1."""
+    """One record in a partition's log: ``offset``, ``timestamp`` in ms, ``key``, ``value`` and ``headers``.
+
+    ``producer_id``, ``epoch`` and ``sequence`` are the producer's, -1 without idempotence.
+    """
 
     offset: int
     timestamp: int

@@ -64,7 +64,12 @@ Outcome = Literal["answered", "failed", "lost", "unanswered", "unsupported", "ma
 
 @dataclass(frozen=True, slots=True)
 class JournalBatch:
-    """One batch of a Produce request and the broker's verdict; ``duplicate`` is a success without an append."""
+    """One batch of a Produce request and the broker's verdict.
+
+    Of ``topic`` and ``partition``, by ``producer_id`` and ``epoch``, with so many ``records``, from ``first_sequence``
+    to ``last_sequence``. ``error_code`` is 0 for a success, ``offset`` that of its first record; ``duplicate`` is a
+    success without an append.
+    """
 
     topic: str
     partition: int
@@ -82,6 +87,8 @@ class JournalBatch:
 class JournalEntry:
     """One request. ``time`` is that of arrival, in real seconds since the Unix epoch; ``note`` says what was wrong.
 
+    It came to ``broker`` over ``connection``, a number, from ``client_id``, as ``correlation_id``: ``api`` by name, in
+    ``version``. ``outcome`` is what was done with it; ``batches``: those of a Produce request.
     ``user`` is who is logged in. ``throttled_ms`` is how long a quota mutes the connection after the answer.
     """
 

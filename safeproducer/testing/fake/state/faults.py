@@ -29,8 +29,9 @@ class Scope:
 
     def includes(self, other: "Scope") -> bool:
         """Whether all that the other one is for is meant."""
-        pairs = ((self.api, other.api), (self.broker, other.broker))
-        return all(mine in (None, its) for mine, its in pairs)
+        mine = self.api, self.broker, self.topic, self.partition
+        its = other.api, other.broker, other.topic, other.partition
+        return all(one in (None, another) for one, another in zip(mine, its, strict=True))
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +41,15 @@ class _Counted:
     scope: Scope
     left: int
     value: int = 0
+
+
+def _with(faults: list[_Counted], new: _Counted) -> list[_Counted]:
+    """Those and one more; one of 0 ends those that it includes."""
+    if new.left < 0:
+        raise ValueError(f"n: {new.left} is below 0")
+    if new.left:
+        return [*faults, new]
+    return [fault for fault in faults if fault.value != new.value or not new.scope.includes(fault.scope)]
 
 
 class _Standing:
@@ -74,10 +84,10 @@ class Faults:
         self._throttles.set(scope, milliseconds)
 
     def fail(self, error_code: int, n: int, scope: Scope) -> None:
-        self._errors.append(_Counted(scope, n, error_code))
+        self._errors = _with(self._errors, _Counted(scope, n, error_code))
 
     def lose(self, n: int, scope: Scope) -> None:
-        self._losses.append(_Counted(scope, n))
+        self._losses = _with(self._losses, _Counted(scope, n))
 
     def delay(self, side: Side, api: str, broker: int) -> float:
         """Seconds by which a request or its answer is late."""

@@ -168,6 +168,7 @@ def test_each_query_finds_data_and_the_right_alerts_fire(
     expected = {
         ("throttled", "SafeproducerThrottled"),
         ("in trouble", "SafeproducerUnknownOutcomes"),
+        ("in trouble", "SafeproducerRecordsFail"),
         ("in trouble", "SafeproducerRecordsHeld"),
     }
 

@@ -11,9 +11,11 @@ from unittest import mock
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.cimpl import KafkaError
+from confluent_kafka.cimpl import KafkaError, Message
 
 from safeproducer import DeliveryError, Outcome
+from safeproducer.pipeline.reports.delivery_errors import Failures
+from safeproducer.settings.config import parse
 
 PLAIN = KafkaError(KafkaError._MSG_TIMED_OUT, "no answer", fatal=True, retriable=True, txn_requires_abort=True)
 FULL = DeliveryError(PLAIN, Outcome.UNKNOWN, "orders", 3, 1001, 2, 1_700_000_000.5, 1_700_000_001.5, 4)
@@ -94,6 +96,27 @@ def test_unknown_is_said_with_what_to_do() -> None:
         "a record for orders [3] failed after 4 attempt(s) with _MSG_TIMED_OUT (no answer). It may be in the log once, "
         "or not at all: if a duplicate does no harm, produce it again; else look for it in the log before you do."
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (KafkaError.INVALID_PRODUCER_EPOCH, ["producer ID", "make one new one"]),
+        (KafkaError.INVALID_PRODUCER_ID_MAPPING, ["producer ID", "make one new one"]),
+        (KafkaError.INVALID_RECORD, ["neighbour", "compacted topic", "key"]),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, ["WRITE"]),
+        (KafkaError.MSG_SIZE_TOO_LARGE, ["batch.size", "max.message.bytes"]),
+        (KafkaError._INVALID_DIFFERENT_RECORD, ["neighbour", "produce this one again"]),
+    ],
+)
+def test_the_text_says_what_the_code_of_a_broker_means(code: int, words: list[str]) -> None:
+    """Each once: the broker's own words are told as the reason."""
+    error = KafkaError(code)
+    failures = Failures(parse(({"bootstrap.servers": "127.0.0.1:1"},), {}).delivery)
+    text = str(failures.reported(error, Message(topic="orders", partition=0, latency=1.0)))
+    assert all(word in text for word in words)
+    assert text.count(error.str()) == 1
+    assert "transactional.id" not in text
 
 
 def test_the_text_of_not_written_says_what_to_do() -> None:

@@ -201,8 +201,8 @@ _RULES = (
     ),
     _rule(
         "INVALID_RECORD",
-        "The broker refused this record, or another one and all of its batch ({reason}): a record of a compacted "
-        "topic needs a key.",
+        "The broker refused the batch of this record, because of it or of a neighbour ({reason}): give every record "
+        "of a compacted topic a key, and produce the neighbours again.",
     ),
     _rule(
         "_INVALID_DIFFERENT_RECORD",
@@ -258,10 +258,10 @@ def advice(code_name: str, reason: str = "") -> str:
 
 
 def advice_to(code_name: str, reason: str) -> str:
-    """The same as a clause, of an error that a broker gave; "" for those of librdkafka."""
+    """The same as a clause beside the reason, of an error that a broker gave; "" for those of librdkafka."""
     if code_name.startswith("_") and code_name != "_INVALID_DIFFERENT_RECORD":
         return ""
-    told = advice(code_name, reason)
+    told = advice(code_name, reason).replace(f" ({_clean(reason)})", "")
     return told[:1].lower() + told[1:-1]
 
 

@@ -115,13 +115,13 @@ def _rows(
 
 def holds(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
     """Records that wait in this process, how long partitions have waited, and how much of their time is used up."""
-    now, buffers, timeout = clock.monotonic(), engine.dispatcher.record_buffer, engine.updates.delivery.timeout
+    now, buffers, delivery = clock.monotonic(), engine.dispatcher.record_buffer, engine.updates.delivery
     for buffer in () if over else buffers.all:
         if count := buffer.waiting:
             reason = engine.holds.waits_for(buffer, now).reason
             yield names.HELD, (*labels.of(engine, *buffer.tp), (names.HOLD_REASON, reason.value)), count
-    for tp, accepted in buffers.oldest().items() if timeout and not over else ():
-        yield names.DEADLINE_USED, labels.of(engine, *tp), (now - accepted) / timeout
+    for tp, accepted in buffers.oldest().items() if delivery.timeout and not over else ():
+        yield names.DEADLINE_USED, labels.of(engine, *tp), (now - accepted) / delivery.timeout
     for (tp, reason), seconds in engine.holds.hold_times(engine.route.retired_at).items():
         yield names.HOLD_TIME, (*labels.of(engine, *tp), (names.HOLD_REASON, reason.value)), seconds
 

@@ -2,7 +2,7 @@
 
 A native call that may come from inside another one runs on a thread of its own.
 
-What ends a producer, or keeps it from logging in, is kept for the records that fail by it.
+The module keeps what ends a producer, or keeps it from logging in, for the records that fail by it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class CallbackErrors:
         # Bounded, because the C client drops all but the last of them.
         self._raised: deque[tuple[BaseException, TracebackType | None]] = deque(maxlen=16)
         self.token: Exception | None = None
-        """What oauth_cb raised, until librdkafka tells that it did: its frames may refer to the producer."""
+        """The exception of oauth_cb, until librdkafka tells that there was one: its frames may know the producer."""
         self.no_token = ""
 
     def note(self, error: BaseException) -> BaseException:
@@ -74,7 +74,7 @@ class CallbackErrors:
         return error
 
     def ask_token(self, oauth_cb: Callable[[str], Any], config: str) -> Any:
-        """What the application's oauth_cb returns. librdkafka tells no more of it than that it raised."""
+        """Return what the application's oauth_cb does. librdkafka tells no more of it than that it raised."""
         try:
             return oauth_cb(config)
         except Exception as raised:
@@ -105,7 +105,7 @@ class CallbackErrors:
 
 
 class Refusals:
-    """What brokers refused to the producer as a whole. Any thread.
+    """Brokers refused this to the producer as a whole. Any thread.
 
     `login`: why they refuse this user, until statistics show a broker connected. `fatal`: the error that ended the
     producer; None also while no more is known than that there is one. `never_sent()`: whether no record can have been

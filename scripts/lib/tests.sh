@@ -27,6 +27,7 @@ waits=(
     tests/test_buffer_bytes.py
     tests/lanes/test_renewal.py
     tests/lanes/test_renewal_soak.py
+    integration/test_alerts.py
 )
 brokers=(
     integration/conformance

@@ -73,7 +73,7 @@ class Relay:
 
     @interrupts.called_natively
     def token(self, oauth_cb: Callable[[str], Any], config: str) -> Any:
-        """What the application's oauth_cb returns."""
+        """Return what the application's oauth_cb does."""
         return self._owner.token(oauth_cb, config)
 
     @interrupts.called_natively

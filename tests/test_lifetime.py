@@ -375,27 +375,31 @@ def test_a_loss_is_told_on_stderr_where_logging_disabled_the_logger(mode: str) -
     assert "safeproducer: 1 record(s) accepted by a SafeProducer made at" in result.stderr
 
 
-def test_a_log_handler_that_produces_when_logging_ends_loses_nothing() -> None:
-    """logging.shutdown() flushes it after the exit was looked at; nothing is told to be lost that is in the log."""
-    code = """
-        import logging
+@pytest.mark.parametrize(
+    ("ends", "configured"), [("flush", ""), ("close", ""), ("flush", "logging.config.dictConfig({'version': 1})")]
+)
+def test_a_log_handler_that_produces_when_logging_ends_loses_nothing(ends: str, configured: str) -> None:
+    """logging.shutdown() ends it after the exit was looked at; nothing is told to be lost that is in the log."""
+    code = f"""
+        import logging, logging.config
         from safeproducer import SafeProducer
         from safeproducer.testing import FakeCluster
 
         class Ships(logging.Handler):
             def __init__(self):
                 super().__init__()
-                config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "linger.ms": 500}
+                config = {{"bootstrap.servers": cluster.bootstrap, "log_level": 0, "linger.ms": 500}}
                 self.producer, self.lines = SafeProducer(config), []
 
             def emit(self, record):
                 self.lines.append(record.getMessage())
 
-            def flush(self):
+            def {ends}(self):
                 while self.lines:
                     self.producer.produce("t", self.lines.pop())
                 self.producer.flush(30)
 
+        {configured}
         cluster = FakeCluster(brokers=1).__enter__()
         cluster.create_topic("t")
         application = logging.getLogger("application")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from safeproducer.runtime import forks
-from safeproducer.runtime.log import flush_handlers
+from safeproducer.runtime.log import behind_handlers
 
 Producer = TypeVar("Producer")
 _alive: dict[int, tuple[weakref.ref[Any], Callable[[Any], None], Callable[[Any, str], None]]] = {}
@@ -69,10 +69,8 @@ def _after_fork_in_child() -> None:
 
 
 def _at_exit() -> None:
-    # Locks of threads that are gone must not block the exit, so nothing here waits, but for the application's handlers.
+    # Locks of threads that are gone must not block the exit, so nothing here waits.
     forks.notice()
-    if _alive:
-        flush_handlers()
     for producer, _, report_loss in _survivors():
         report_loss(producer, EXIT)
     for act in _last:
@@ -80,4 +78,4 @@ def _at_exit() -> None:
 
 
 forks.in_child(_after_fork_in_child)
-atexit.register(_at_exit)
+atexit.register(lambda: behind_handlers(_at_exit))

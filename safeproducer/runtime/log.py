@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -32,14 +33,28 @@ class _Log(logging.LoggerAdapter[logging.Logger]):
             print(f"safeproducer: {text}", file=sys.__stderr__, flush=True)
 
 
-def flush_handlers() -> None:
-    """Those that flush in a way of their own, as logging.shutdown() does later: they may have records to produce."""
-    loggers = [logging.root, *logging.root.manager.loggerDict.copy().values()]
-    for handler in {handler for each in loggers for handler in getattr(each, "handlers", ())}:
-        if type(handler).flush not in (logging.Handler.flush, logging.StreamHandler.flush):
-            with suppress(Exception):  # it is shown when logging.shutdown() meets it
-                handler.flush()
+class _Last(logging.Handler):
+    """logging.shutdown() closes it behind the handlers that were made later."""
+
+    then: Callable[[], object] = bool
+
+    def close(self) -> None:
+        super().close()
+        self.then()
 
 
-_prints = logging.Handler()
+def behind_handlers(act: Callable[[], object]) -> None:
+    """Run it once the application's handlers have ended, at exit: they may produce what they have gathered."""
+    handlers = [found for each in getattr(logging, "_handlerList", ()) if (found := each()) is not None]
+    others = [one for one in handlers if one is not _prints and not type(one).__module__.startswith("logging")]
+    if others and any(one is _prints for one in handlers):
+        _prints.then = act
+        return
+    for one in others:  # dictConfig() ends all handlers that are there, and forgets them
+        with suppress(Exception):  # it is shown when logging.shutdown() meets it
+            one.flush()
+    act()
+
+
+_prints = _Last()
 logger = _Log(logging.getLogger("safeproducer"), {})

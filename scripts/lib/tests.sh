@@ -27,7 +27,6 @@ waits=(
     tests/test_buffer_bytes.py
     tests/lanes/test_renewal.py
     tests/lanes/test_renewal_soak.py
-    integration/test_alerts.py
 )
 brokers=(
     integration/conformance
@@ -36,6 +35,7 @@ brokers=(
     integration/test_doctor_kafka.py
     integration/test_crash_loop.py
     integration/test_expiry_kafka.py
+    integration/test_alerts.py
 )
 spark=(
     integration/test_spark_doors.py

@@ -309,3 +309,22 @@ def test_another_value_of_what_follows_a_fatal_error_is_refused(setting: str, al
     """The error names the two that are allowed."""
     with pytest.raises(ConfigurationError, match=f"'safeproducer.{setting}' = 'go on': it must be one of {allowed}"):
         SafeProducer({**BROKER, f"safeproducer.{setting}": "go on"})
+
+
+@pytest.mark.parametrize("given", [{}, {"safeproducer.mode": "held"}, {"safeproducer.ordering": "key"}])
+def test_the_off_switch_wins_over_settings(monkeypatch: pytest.MonkeyPatch, given: dict[str, object]) -> None:
+    """An incident is no time for a release, nor for a service that does not start; `safeproducer run` has its own."""
+    monkeypatch.setenv("SAFEPRODUCER_MODE", "passthrough")
+    conf = {"bootstrap.servers": "a:1", **given}
+    assert parse((conf,), {}).delivery.mode == "passthrough"
+    monkeypatch.setenv("SAFEPRODUCER_RUN_MODE", "auto")
+    assert parse((conf,), {}).delivery.mode == given.get("safeproducer.mode", "auto")
+    monkeypatch.delenv("SAFEPRODUCER_RUN_MODE")
+    monkeypatch.setenv("SAFEPRODUCER_MODE", "held")
+    assert parse((conf,), {}).delivery.mode == given.get("safeproducer.mode", "auto"), "no other value counts"
+
+
+def test_the_off_switch_hides_no_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAFEPRODUCER_MODE", "passthrough")
+    with pytest.raises(ConfigurationError):
+        parse(({"bootstrap.servers": "a:1", "safeproducer.mod": "auto"},), {})

@@ -89,7 +89,7 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
     """
     config = _merged(args, kwargs)
     ids = id_settings.take(config, bool(config.get("transactional.id")), ledger_places.unusable, os.environ)
-    own = own_settings.take(config)
+    own = own_settings.take(config, os.environ)
     if own.mode != "passthrough":  # which leaves all to librdkafka
         _refuse(config)
     only_errors = _boolean(config, "delivery.report.only.error")

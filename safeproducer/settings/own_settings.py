@@ -19,6 +19,7 @@ PRODUCER_IDS_REUSE_MS = "safeproducer.producer.ids.reuse.ms"
 OF_PRODUCER_IDS = (PRODUCER_IDS_POLICY, PRODUCER_IDS_LEDGER, PRODUCER_IDS_REUSE_MS)
 """Read by id_settings."""
 MODE = "safeproducer.mode"
+_MODE_VARIABLE, _RUN_VARIABLE = "SAFEPRODUCER_MODE", "SAFEPRODUCER_RUN_MODE"
 MAX_BLOCK_MS = "safeproducer.max.block.ms"
 ORDERING = "safeproducer.ordering"
 LANES = "safeproducer.lanes"
@@ -106,10 +107,13 @@ class OwnSettings:
 _DEFAULTS = OwnSettings()
 
 
-def take(config: dict[str, Any]) -> OwnSettings:
-    """Take them out of `config`. Raises ConfigurationError."""
+def take(config: dict[str, Any], environment: Mapping[str, str]) -> OwnSettings:
+    """Take them out of `config`. Raises ConfigurationError. The off switch of `environment` wins over them."""
     given = {name: config.pop(name) for name in list(config) if name.startswith(OWN_PREFIX)}
     _refuse_unknown(given)
+    if environment.get(_MODE_VARIABLE) == "passthrough" and not environment.get(_RUN_VARIABLE):
+        given = {name: value for name, value in given.items() if name not in (ORDERING, LANES)}
+        given[MODE] = "passthrough"
     return OwnSettings(
         mode=one_of(given, MODE, get_args(Mode), _DEFAULTS.mode),
         ordering=one_of(given, ORDERING, get_args(Ordering), _DEFAULTS.ordering),

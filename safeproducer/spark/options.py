@@ -258,7 +258,7 @@ def _refuse_two_limits(config: Mapping[str, str], own: Mapping[str, str]) -> Non
 def _check_own(config: dict[str, str]) -> None:
     """The producer will check the same, and what only an executor knows: whether a directory can be used there."""
     id_settings.take(config, False, lambda _directory: None, {})
-    own = own_settings.take(config)
+    own = own_settings.take(config, {})
     own.refuse_contradictions(not weak_settings(config), False)
 
 

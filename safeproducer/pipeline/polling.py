@@ -106,11 +106,8 @@ class Serving:
             return None
         (left, more), held = self._updates.open(), self._dispatcher.record_buffer.waiting
         behind = max(self._report_queue.reports.count, self._calls.unresolved() - held - left.total() - more)
-        return (
-            None
-            if behind <= 0
-            else (diagnosis.blocked(", ".join(found), now - since, behind), lambda tp: left[tp] + more)
-        )
+        told = diagnosis.blocked(", ".join(found), now - since, behind)
+        return (told, lambda tp: left[tp] + more) if behind > 0 else None
 
     def not_polled_for(self, now: float) -> float:
         """Seconds for which reports have waited for a poll(). Any thread."""

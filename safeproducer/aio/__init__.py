@@ -1,5 +1,6 @@
 """asyncio: AsyncSafeProducer. `import safeproducer` does not load it."""
 
+from safeproducer.aio.batch import BatchDelivery, BatchResult
 from safeproducer.aio.delivery import Delivery
 from safeproducer.aio.producer import AsyncSafeProducer
 from safeproducer.errors import (
@@ -14,6 +15,8 @@ from safeproducer.records import DeliveredRecord
 
 __all__ = [
     "AsyncSafeProducer",
+    "BatchDelivery",
+    "BatchResult",
     "DeliveredRecord",
     "Delivery",
     "DeliveryFailed",

@@ -1,15 +1,13 @@
-"""One record on its way, as an asyncio.Future whose record outlives its cancellation; and what became of many."""
+"""One record on its way, as an asyncio.Future whose record outlives its cancellation."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any
 
-from safeproducer.errors import DeliveryFailed, failed
+from safeproducer.errors import failed
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.pipeline.buffer.partition_buffer import Ticket
-from safeproducer.records import DeliveredRecord
 
 
 class Pending:
@@ -32,7 +30,7 @@ class Delivery(asyncio.Future[Any]):
 
     __slots__ = ("_abandoned", "_error", "_message", "_settled", "_settling", "pending", "ticket")
 
-    def __init__(self, settling: Any, pending: Pending, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, settling: Any, pending: Pending, loop: asyncio.AbstractEventLoop | None) -> None:
         super().__init__(loop=loop)
         self._settling = settling
         self.pending = pending
@@ -113,38 +111,3 @@ class Delivery(asyncio.Future[Any]):
         """Topic and partition, of one that has ended. For this package."""
         message = self._message
         return (None, None) if message is None else (message.topic(), message.partition())
-
-
-class BatchResult(Sequence[DeliveredRecord | DeliveryFailed]):
-    """The end of each message of a batch, in their order: a DeliveredRecord, or a NotWritten or OutcomeUnknown."""
-
-    def __init__(self, outcomes: Sequence[DeliveredRecord | DeliveryFailed]) -> None:
-        self._outcomes = outcomes
-
-    @overload
-    def __getitem__(self, index: int) -> DeliveredRecord | DeliveryFailed: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[DeliveredRecord | DeliveryFailed]: ...
-    def __getitem__(self, index: Any) -> Any:
-        return self._outcomes[index]
-
-    def __len__(self) -> int:
-        return len(self._outcomes)
-
-    def __iter__(self) -> Iterator[DeliveredRecord | DeliveryFailed]:
-        return iter(self._outcomes)
-
-    @property
-    def delivered(self) -> list[DeliveredRecord]:
-        """Those that were delivered."""
-        return [each for each in self._outcomes if isinstance(each, DeliveredRecord)]
-
-    @property
-    def failed(self) -> list[DeliveryFailed]:
-        """The failures of those that were not."""
-        return [each for each in self._outcomes if isinstance(each, DeliveryFailed)]
-
-    def raise_for_failures(self) -> None:
-        """Raise an ExceptionGroup of the failures, if there are any."""
-        if failures := self.failed:
-            raise ExceptionGroup(f"{len(failures)} of {len(self)} records were not delivered", failures)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
+from safeproducer.aio.batch import BatchDelivery, BatchResult, records_of
 from safeproducer.aio.delivery import Delivery
 from safeproducer.aio.room import Place, Room
 from safeproducer.aio.settling import Settling
@@ -134,7 +135,8 @@ class AsyncSafeProducer(Transactional):
         headers: Any = None,
     ) -> Delivery:
         """Accept a record now, or raise QueueFullError (a BufferError); its Delivery."""
-        return self._settling.accept(topic, value, key, partition, timestamp, headers, self._bound())
+        self._bound()
+        return self._settling.accept(topic, value, key, partition, timestamp, headers)
 
     async def send(
         self,
@@ -152,18 +154,27 @@ class AsyncSafeProducer(Transactional):
         `error.delivery` tells.
         """
         self._burst += 1
-        if self._burst == 1:
-            self._bound().call_soon(self._end_burst)
-        elif self._burst > _BURST:
-            await asyncio.sleep(0)
-        loop, record = self._bound(), (topic, value, key, partition, timestamp, headers)
+        if self._burst == 1 or self._burst >= _BURST:
+            await self._let_others_run()
+        self._bound()
+        record = topic, value, key, partition, timestamp, headers
+        return await self._accept(self._settling.accept, record)  # type: ignore[no-any-return]
+
+    async def _accept(self, accept: Callable[..., Any], record: tuple[Any, ...]) -> Any:
+        """Now if there is room and nobody waits, else in line."""
         place: Place | None = None
         if self._room.lines or self._engine.route.observed is not None:
-            place = self._place(topic, key, partition)
+            place = self._place(record)
         if place is None or not (place in self._room.lines or self._settling.lack(place, record)):
             with suppress(BufferError):
-                return self._settling.accept(*record, loop)
-        return await self._wait(place or self._place(topic, key, partition), record)
+                return accept(*record)
+        return await self._wait(place or self._place(record), accept, record)
+
+    async def _let_others_run(self) -> None:
+        if self._burst < _BURST:
+            self._bound().call_soon(self._end_burst)
+        else:
+            await asyncio.sleep(0)
 
     def _end_burst(self) -> None:
         self._burst = 0
@@ -185,9 +196,9 @@ class AsyncSafeProducer(Transactional):
         """
         self._burst += 1
         if 1 < self._burst <= _BURST and not self._room.lines and self._engine.route.observed is None:
-            loop = self._bound()  # as send(), without another coroutine
-            try:
-                delivery = self._settling.accept(topic, value, key, partition, timestamp, headers, loop)
+            self._bound()
+            try:  # as send(), without another coroutine
+                delivery = self._settling.accept(topic, value, key, partition, timestamp, headers)
             except BufferError:
                 delivery = await self.send(topic, value, key, partition, timestamp, headers)
         else:
@@ -199,21 +210,56 @@ class AsyncSafeProducer(Transactional):
             _note(error, delivery)
             raise
 
+    async def send_batch(self, topic: str, messages: list[dict[str, Any]], partition: int = -1) -> BatchResult:
+        """Send many records of a `topic`, and wait for all; the end of each, in order.
+
+        `messages` and `partition` as of SafeProducer.produce_batch(), but without callbacks. RecordTypeError,
+        OverflowError or ValueError for one that is malformed comes before any is accepted. It waits for room as send()
+        does. Cancelled, the rest is not accepted, and records that still wait are taken back: `delivery` of the
+        CancelledError tells of each, a BatchDelivery.
+        """
+        records = records_of(messages, partition)
+        self._bound()
+        batch = BatchDelivery(len(records), self._settling)
+        try:
+            for value, key, *rest in records:
+                self._burst += 1
+                if self._burst == 1 or self._burst >= _BURST:
+                    await self._let_others_run()
+                    self._bound()
+                if self._room.lines or self._engine.route.observed is not None:
+                    await self._accept(batch.accept, (topic, value, key, *rest))
+                else:
+                    try:
+                        batch.accept(topic, value, key, *rest)
+                    except BufferError:
+                        await self._accept(batch.accept, (topic, value, key, *rest))
+            batch.complete()
+            await batch.settled()
+        except BaseException as error:
+            batch.cancel()
+            error.delivery = batch  # type: ignore[attr-defined]
+            raise
+        return BatchResult(batch.ends)
+
     # --- room ---------------------------------------------------------------------------------------------------------
 
-    def _place(self, topic: str, key: Any, partition: int) -> Place:
+    def _place(self, record: tuple[Any, ...]) -> Place:
+        topic, _, key, partition, *_ = record
         return topic, self._engine.place_of(topic, key) if partition == UNPLACED else partition
 
-    async def _wait(self, place: Place, record: tuple[Any, ...]) -> Delivery:
+    async def _wait(self, place: Place, accept: Callable[..., Any], record: tuple[Any, ...]) -> Any:
+        """Wait for room behind the others; what `accept()` returns for the record, which has its partition then."""
         topic, value, key, _, *rest = record
-        accepted = self._room.join(place, (topic, value, key, place[1], *rest), self._bound())
+        accepted = self._room.join(place, accept, (topic, value, key, place[1], *rest))
         if not self._room_asked:  # else whoever came before has looked
             self._fill()
         try:
-            return await accepted  # type: ignore[no-any-return]
+            return await accepted
         except asyncio.CancelledError as error:
-            if accepted.done() and not accepted.cancelled() and accepted.exception() is None:
-                _note(error, accepted.result())
+            ended = accepted.done() and not accepted.cancelled() and accepted.exception() is None
+            if ended and isinstance(delivery := accepted.result(), Delivery):
+                _note(error, delivery)
             raise
 
     def _fill(self) -> None:

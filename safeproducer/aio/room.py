@@ -24,9 +24,10 @@ _LINES = 8
 
 
 class _Waiter(NamedTuple):
-    """One sender: the future of its Delivery. `record` is to be accepted in its `context`."""
+    """One sender: the future of what `accept(*record)` returns, to be called in its `context`."""
 
     future: asyncio.Future[Any]
+    accept: Callable[..., Any]
     record: tuple[Any, ...]
     context: contextvars.Context
 
@@ -38,10 +39,10 @@ class Room:
         self._records = records
         self.lines: OrderedDict[Place, deque[_Waiter]] = OrderedDict()
 
-    def join(self, place: Place, record: tuple[Any, ...], loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
-        """Wait behind the others; a future of what will be accepted."""
-        future = loop.create_future()
-        self.lines.setdefault(place, deque()).append(_Waiter(future, record, contextvars.copy_context()))
+    def join(self, place: Place, accept: Callable[..., Any], record: tuple[Any, ...]) -> asyncio.Future[Any]:
+        """Wait behind the others; a future of what `accept(*record)` will return."""
+        future = asyncio.get_running_loop().create_future()
+        self.lines.setdefault(place, deque()).append(_Waiter(future, accept, record, contextvars.copy_context()))
         return future
 
     def fill(self) -> bool:
@@ -64,12 +65,12 @@ class Room:
 
     def _fill_from(self, place: Place, queue: deque[_Waiter], left: int) -> tuple[Lack, int]:
         while queue and left > 0:
-            future, record, context = queue[0]
+            future, accept, record, context = queue[0]
             if not future.done():
                 if (lack := self._records.lack(place, record)) and not self._records.idle:
                     return lack, left
                 try:
-                    future.set_result(context.run(self._records.accept, *(*record, future.get_loop())))
+                    future.set_result(context.run(accept, *record))
                 except QueueFullError as error:
                     # Another thread was quicker, or the sender has just made room; else nothing will make more.
                     if not self._records.idle:

@@ -10,7 +10,8 @@ import asyncio
 import inspect
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from safeproducer.aio.delivery import Delivery, Pending
@@ -18,9 +19,10 @@ from safeproducer.aio.threads import LoopCalls
 from safeproducer.errors import FatalError, RecordTypeError
 from safeproducer.kafka.native import Message
 from safeproducer.pipeline.accepting import accept, is_empty, lack_for
+from safeproducer.pipeline.buffer.partition_buffer import Ticket
 from safeproducer.pipeline.engine import Engine
 from safeproducer.policy.types import Lack
-from safeproducer.records import delivered
+from safeproducer.records import DeliveredRecord, delivered
 from safeproducer.runtime.log import logger
 
 _STEP = 64
@@ -57,11 +59,9 @@ class Settling:
 
     # --- records ------------------------------------------------------------------------------------------------------
 
-    def accept(
-        self, topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any, loop: Any
-    ) -> Delivery:
+    def accept(self, topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any) -> Delivery:
         """As SafeProducer.produce(), without a wait for room; the record's Delivery."""
-        delivery = Delivery(self, self.pending, loop)
+        delivery = Delivery(self, self.pending, self._calls.loop)
         try:
             delivery.ticket = accept(self._engine, delivery, topic, value, key, partition, timestamp, headers)
         except TypeError as error:
@@ -70,6 +70,10 @@ class Settling:
             raise
         delivery.pending.count += 1
         return delivery
+
+    def accept_for(self, callback: Any, *record: Any) -> Ticket | None:
+        """As accept(), for a callback that is no Delivery; where the record waits."""
+        return accept(self._engine, callback, *record)
 
     def lack(self, place: tuple[Any, int], record: tuple[Any, ...]) -> Lack:
         """Which room there is none of for a record, without a try."""
@@ -154,6 +158,9 @@ class Settling:
             self._called = True
             loop.call_soon(self._settle)
         self._tell_flushed()
+        self._fill()
+
+    def _fill(self) -> None:
         if (after := self._after()) is not None:
             after()
 
@@ -163,19 +170,39 @@ class Settling:
         """Take its record back, if it waits in this process; else it is abandoned."""
         if delivery.ticket is None:
             self._abandon(delivery)
-            return
-        self._engine.withdraw_soon(
-            delivery.ticket, delivery, lambda found: found or self._calls.soon(self._abandon, delivery)
-        )
+        else:
+            self.take_back(delivery.ticket, delivery, partial(self._abandon, delivery))
+
+    def take_back(self, ticket: Ticket, callback: object, otherwise: Callable[[], None]) -> None:
+        """Take back the record that waits there; `otherwise` is called on the loop if it does not."""
+        self._engine.withdraw_soon(ticket, callback, lambda found: found or self._calls.soon(otherwise))
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Have the loop call it. Any thread."""
+        self._calls.soon(call)
 
     def _abandon(self, delivery: Delivery) -> None:
         if delivery.outcome == "pending":
             delivery.abandon()
-            self._engine.failures.abandon(1)
+            self.abandon(1)
+
+    def abandon(self, count: int) -> None:
+        """As Failures.abandon()."""
+        self._engine.failures.abandon(count)
 
     def _tell_abandoned(self, delivery: Delivery) -> None:
-        self._engine.failures.abandon(-1)
+        self.abandon(-1)
         self._engine.notifications.abandoned(*delivery.place, delivery.outcome)
+
+    def end_batch(self, pending: Pending, abandoned: Iterable[Any]) -> None:
+        """The records of a batch have ended; those ends are of `abandoned` ones."""
+        pending.count -= 1
+        for end in abandoned:
+            self.abandon(-1)
+            fate, found = (end, "delivered") if isinstance(end, DeliveredRecord) else (end.args[0], str(end.outcome))
+            self._engine.notifications.abandoned(fate.topic, fate.partition, found)
+        self._tell_flushed()
+        self._fill()
 
     async def withdrawn(self, delivery: Delivery) -> bool:
         """Take its record back; whether it waited in this process."""

@@ -97,7 +97,7 @@ def _one_by_one(
     partition: int,
     callback: Callable[..., Any] | None,
 ) -> int:
-    records = [_checked(index, message, partition, callback) for index, message in enumerate(messages)]
+    records = [checked(index, message, partition, callback) for index, message in enumerate(messages)]
     observed = engine.route.observed
     if observed is not None and engine.route.send is observed:
         records = observed.follow(topic, records)
@@ -196,7 +196,7 @@ def _refusal(engine: Engine, error: Exception) -> Exception:
     return Renewed() if refusal is RENEWED else refusal
 
 
-def _checked(index: int, message: Any, partition: int, callback: Callable[..., Any] | None) -> tuple[Any, ...]:
+def checked(index: int, message: Any, partition: int, callback: Callable[..., Any] | None) -> tuple[Any, ...]:
     """(value, key, partition, timestamp, headers, callback), refusing before anything is handed over."""
     if not isinstance(message, dict):
         raise TypeError(f"Message at index {index} must be a dict, not {type(message).__name__}")

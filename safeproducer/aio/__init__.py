@@ -1,5 +1,6 @@
-"""asyncio: AsyncSafeProducer. `import safeproducer` does not load it."""
+"""asyncio: AsyncSafeProducer, and AIOProducer in place of confluent_kafka's. `import safeproducer` does not load it."""
 
+from safeproducer.aio.aio_producer import AIOProducer
 from safeproducer.aio.batch import BatchDelivery, BatchResult
 from safeproducer.aio.delivery import Delivery
 from safeproducer.aio.producer import AsyncSafeProducer
@@ -14,6 +15,7 @@ from safeproducer.errors import (
 from safeproducer.records import DeliveredRecord
 
 __all__ = [
+    "AIOProducer",
     "AsyncSafeProducer",
     "BatchDelivery",
     "BatchResult",

@@ -18,7 +18,7 @@ from safeproducer.aio.transactions import Transactional
 from safeproducer.errors import ConfigurationError, ConfigurationValueError, EventLoopError, ProducerClosedError
 from safeproducer.hooks import Hook
 from safeproducer.pipeline.accepting import tells_each
-from safeproducer.policy.types import UNPLACED
+from safeproducer.policy.types import NEVER, UNPLACED
 from safeproducer.producer import SafeProducer, engine_of
 from safeproducer.records import DeliveredRecord, delivered
 from safeproducer.snapshot import CloseReport, Health, Snapshot
@@ -320,7 +320,7 @@ class AsyncSafeProducer(Transactional):
         return SafeProducer.health(self.producer, unresolved_for=unresolved_for)
 
     def __len__(self) -> int:
-        return len(self.producer)
+        return self._engine.unresolved()  # len() of SafeProducer counts a report that the serving thread is in, too
 
     def __bool__(self) -> bool:
         return True
@@ -354,7 +354,7 @@ class AsyncSafeProducer(Transactional):
 
     def _close(self, seconds: float) -> CloseReport:
         if self._owns:
-            report = SafeProducer.close(self.producer, seconds)
+            report = SafeProducer.close(self.producer, None if seconds == NEVER else seconds)
             if self._thread is not None:
                 self._thread.stop()
                 self._thread.join()

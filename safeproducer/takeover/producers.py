@@ -6,7 +6,11 @@ They add settings and count. `observe` leaves the client as the application conf
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from importlib.abc import MetaPathFinder
+from importlib.util import find_spec
 from typing import Any
 
 from safeproducer.errors import ConfigurationError
@@ -100,3 +104,49 @@ class SerializingProducer(SafeSerializingProducer):
 def replace(module: Any) -> None:
     """Put them into `module`, which is confluent_kafka. Its submodules need their own names themselves."""
     module.Producer, module.SerializingProducer = Producer, SerializingProducer
+    if os.environ.get(MODE_VARIABLE, OBSERVE) != OBSERVE:  # else its own AIOProducer, with the Producer above in it
+        sys.meta_path.insert(0, _AioFinder())
+
+
+class _AioFinder(MetaPathFinder):
+    """Puts AIOProducer into the package of confluent_kafka's one, before confluent_kafka.aio reads it there.
+
+    So AsyncSerializingProducer derives from it, too.
+    """
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        """That of the real package, whose loader replaces the class when the code has run."""
+        if name != "confluent_kafka.aio.producer":
+            return None
+        with suppress(ValueError):  # another thread was quicker
+            sys.meta_path.remove(self)
+        spec: Any = find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                execute(module)
+                module.AIOProducer = _aio_producer()
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def _aio_producer() -> Any:
+    from safeproducer.aio import AIOProducer as SafeAIOProducer  # noqa: PLC0415 - it loads asyncio
+
+    class AIOProducer(SafeAIOProducer):
+        """confluent_kafka.aio.AIOProducer under `safeproducer run`."""
+
+        def __init__(self, producer_conf: dict[str, Any], *args: Any, **more: Any) -> None:
+            variables: dict[str, str] = {}
+            try:
+                added, variables = _added(producer_conf)
+                super().__init__(added, *args, hooks=(account,), **more)
+            except ConfigurationError as error:
+                raise _naming(error, variables) from None
+            finally:
+                del producer_conf
+                added = {}
+
+    return AIOProducer

@@ -6,6 +6,7 @@ Each test asserts both halves, so a confluent_kafka release that changes its hal
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import json
@@ -17,9 +18,11 @@ from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka
+import confluent_kafka.aio
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from safeproducer.aio import AIOProducer, NotWritten
 from tests.contract.support import NOWHERE, Reports, error_of, poll_until, run_script, wait_until
 
 
@@ -724,3 +727,18 @@ def test_a_retry_that_its_leader_has_forgotten(producer_class: Any, is_stock: bo
         assert [record.value for record in fake.log("t")] == [b"warm", b"lost", *([b"lost"] if is_stock else [])]
         assert told == [None] if is_stock else told[0].outcome == "unknown"
         producer.close()
+
+
+def test_asyncio_purge(is_stock: bool) -> None:
+    """confluent_kafka's AIOProducer cancels the futures of what it purges. SafeProducer's says what became of them."""
+    stock: Any = confluent_kafka.aio.AIOProducer
+
+    async def purged() -> BaseException | None:
+        producer = (stock if is_stock else AIOProducer)({"bootstrap.servers": NOWHERE, "log_level": 0})
+        future = await producer.produce("t", b"value")
+        await producer.purge()
+        await asyncio.wait([future])
+        await producer.close()
+        return None if future.cancelled() else future.exception()
+
+    assert type(asyncio.run(purged())) is (type(None) if is_stock else NotWritten)

@@ -262,3 +262,48 @@ def test_many_producers_one_after_another_cost_no_memory() -> None:
         print(make(200) - before)
     """
     assert int(ran(program).stdout) < 200
+
+
+# --- asyncio -----------------------------------------------------------------------------------------------------
+
+ASYNC = """
+    import asyncio, time
+    from confluent_kafka.aio import AIOProducer, AsyncSerializingProducer
+    from confluent_kafka.serialization import StringSerializer
+    from confluent_kafka.aio.producer import AIOProducer as same
+
+    assert same is AIOProducer and issubclass(AsyncSerializingProducer, AIOProducer)
+
+    async def main(seconds):
+        async with AIOProducer({"bootstrap.servers": %r, "log_level": 0}) as producer:
+            for _ in range(3):
+                began = time.monotonic()
+                message = await (await producer.produce("t", b"value"))
+                seconds.append(time.monotonic() - began)
+                assert message.value() == b"value"
+        conf = {"bootstrap.servers": %r, "log_level": 0, "value.serializer": StringSerializer()}
+        producer = await AsyncSerializingProducer(conf)
+        await (await producer.produce("t", value="text"))
+        await producer.close()
+
+    asyncio.run(main(seconds := []))
+    print(AIOProducer.__mro__[1].__module__, min(seconds) < 0.5)
+"""
+
+
+@pytest.mark.parametrize("mode", ["auto", "held", "observe"])
+def test_asyncio_producer_of_confluent_kafka_is_replaced(tmp_path: Path, mode: str) -> None:
+    """AsyncSerializingProducer, which derives from it, with it. `observe` leaves theirs, which takes seconds."""
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t", partitions=1)
+        file = tmp_path / "summary"
+        done = ran(
+            ASYNC % (cluster.bootstrap, cluster.bootstrap),
+            SAFEPRODUCER_RUN_MODE=mode,
+            SAFEPRODUCER_RUN_SUMMARY=str(file),
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert len(cluster.log("t")) == 4
+    ours = mode != "observe"
+    assert done.stdout == ("safeproducer.aio.aio_producer True\n" if ours else "builtins False\n")
+    assert summary(file)["delivered"] == 4

@@ -22,7 +22,7 @@ from safeproducer.spark.bad_rows import OF_ITS_TOPIC, FailedRows, Refused, SentB
 from safeproducer.spark.columns import Columns
 from safeproducer.spark.dead_letters import SMALLEST_LIMIT, Aside, groups
 from safeproducer.spark.errors import MOST_BAD_ROWS, UNREACHABLE, BadRow, Failure
-from safeproducer.spark.options import FAIL, Options
+from safeproducer.spark.options import FAIL, POSITION, Options
 from safeproducer.spark.pace import Pace, Patience, Verdict, most_rows
 from safeproducer.spark.report import Task, TaskTotals, TopicTotals
 from safeproducer.spark.row_check import Found, askable, check
@@ -50,10 +50,9 @@ class Attempt:
 
     def __init__(self, worker: WorkerProducer, options: Options, task: Task) -> None:
         self._worker = worker
-        self._topic = options.topic
+        self._options = options
         self._deadline = options.deadline
-        self._config = options.config
-        self._task = task.partition, task.attempt
+        self._task = task
         self._failed = FailedRows(task.partition, apart=options.bad_rows.mode != FAIL)
         self._aside = Aside(options.bad_rows, task)
         self._ended: TaskEndedError | None = None
@@ -67,9 +66,14 @@ class Attempt:
         self._patience: Patience | None = None  # none while no row is on its way
 
     @property
+    def _topic(self) -> str | None:
+        return self._options.topic
+
+    @property
     def _max_block(self) -> float:
         """Seconds that a row may wait for room."""
-        return int(self._config[MAX_BLOCK_MS]) / 1000 if MAX_BLOCK_MS in self._config else inf
+        config = self._options.config
+        return int(config[MAX_BLOCK_MS]) / 1000 if MAX_BLOCK_MS in config else inf
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Failure | None:
         """Write all rows and wait for their reports. Returns what went wrong; then the producer is closed."""
@@ -103,8 +107,10 @@ class Attempt:
     # --- sending -----------------------------------------------------------------------------------------------------
 
     def _write_batch(self, batch: pa.RecordBatch) -> None:
-        columns = Columns.of(batch, self._topic)
+        columns = Columns.of(batch, self._topic, self._options.id_column)
         first_row = self._rows
+        if self._options.row_id == POSITION:
+            columns = columns.at_positions(self._task.id_prefix, first_row)
         self._rows += columns.rows
         names, apart = askable(columns.topic_names(self._topic)), self._failed.refused is not None
         worker, topic = self._worker, self._topic
@@ -142,7 +148,7 @@ class Attempt:
         self._aside.rows.found(bad, numbers[0])
         self._refuse_too_many(at_the_end=False)
         for one in bad:
-            self._to_dead_letters(columns.slice(one.row), BadRow(self._task[0], numbers[one.row], *one[1:]))
+            self._to_dead_letters(columns.slice(one.row), BadRow(self._task.partition, numbers[one.row], *one[1:]))
 
     def _sort_out(self) -> None:
         """Send rows again that brokers refused together, in ever smaller groups: one that is refused alone is bad.
@@ -266,7 +272,9 @@ class Attempt:
         verdict = patience.look(resolved, self._worker.all_down, now)
         if patience.since > since:
             self._worker.login_refused = None  # it was of a former login
-        told_every = int(self._config["delivery.timeout.ms"]) / 1000 * _TOLD  # with many partitions it takes long
+        told_every = (
+            int(self._options.config["delivery.timeout.ms"]) / 1000 * _TOLD
+        )  # with many partitions it takes long
         if now >= self._explained[0] + told_every:
             self._explained = now, self._worker.kafka.explain()
         first, last, told = self._worker.login_refused or (inf, 0.0, "")
@@ -327,7 +335,8 @@ class Attempt:
         delivered = after.by_topic - self._before.by_topic - Counter({self._aside.policy.topic or "": self._aside.sent})
         by_topic = {name: TopicTotals(rows, delivered[name], size) for name, (rows, size) in self._by_topic.items()}
         return TaskTotals(
-            *self._task,
+            self._task.partition,
+            self._task.attempt,
             producer="reused" if worker.used else "new",
             producer_ids=tuple(sorted(after.known_ids)),
             ids_used=after.ids_used,
@@ -355,7 +364,8 @@ class Attempt:
             self._failed.bad_rows or self._aside.rows.bad_rows, key=lambda bad: -1 if bad.row is None else bad.row
         )
         return Failure(
-            *self._task,
+            self._task.partition,
+            self._task.attempt,
             host=socket.gethostname(),
             process=os.getpid(),
             rows=self._rows,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from typing import Any
 
@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 ANY_PARTITION = -1
+ROW_ID = "sp-id"
+"""The header that tells a row from all others, and not from its own copies."""
 NOW = 0
 """The timestamp of a row that has none: librdkafka puts its clock's time there."""
 
@@ -33,10 +35,11 @@ class Columns:
     partition: Any
     headers: Any
     timestamp: Any
+    ids: Any = None
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch, fixed_topic: str | None) -> Columns:
-        """Those of `batch`. Raises KeyError without a column `value`."""
+    def of(cls, batch: pa.RecordBatch, fixed_topic: str | None, id_column: str | None = None) -> Columns:
+        """Those of `batch`, with the `ids` of that column. Raises KeyError without a column `value`."""
         at = {name: number for number, name in enumerate(batch.schema.names)}
 
         def column(name: str) -> Any:
@@ -52,12 +55,18 @@ class Columns:
             column("partition"),
             column("headers"),
             column("timestamp"),
+            None if id_column is None or (ids := column(id_column)) is None else _binary(ids),
         )
+
+    def at_positions(self, prefix: str, first: int) -> Columns:
+        """The same, with ids: the prefix, and the number of each row, of which this is the first."""
+        numbers = pa.array(np.arange(first, first + self.rows)).cast(pa.string())
+        return replace(self, ids=pc.binary_join_element_wise(prefix, numbers, "").cast(pa.binary()))
 
     @property
     def has_extras(self) -> bool:
         """Whether rows may have what a delivery report does not bring back."""
-        return self.headers is not None or self.timestamp is not None
+        return self.headers is not None or self.timestamp is not None or self.ids is not None
 
     @property
     def size(self) -> Any:
@@ -124,8 +133,16 @@ class Columns:
     def all_headers(self) -> Iterator[list[Header] | None]:
         """The headers of each row, in their order; None where there are none. A name may be None: see row_check.
 
-        Rows may share a list: the same headers are made once.
+        Rows may share a list: the same headers are made once. An id is behind all others.
         """
+        if self.ids is None:
+            return self._given_headers()
+        pairs = zip(self._given_headers(), self.ids.to_pylist(), strict=True)
+        if self.headers is None and not self.ids.null_count:
+            return ([(ROW_ID, one)] for _, one in pairs)
+        return (given if one is None else [*(given or ()), (ROW_ID, one)] for given, one in pairs)
+
+    def _given_headers(self) -> Iterator[list[Header] | None]:
         if self.headers is None:
             return iter([None] * self.rows)
         lengths = pc.list_value_length(self.headers)
@@ -156,15 +173,18 @@ class Columns:
 
     def slice(self, first: int, rows: int = 1) -> Columns:
         """These rows of each column."""
-        columns = (self.value, self.key, self.topic, self.partition, self.headers, self.timestamp)
+        columns = self._all()
         return Columns(rows, *(None if column is None else column.slice(first, rows) for column in columns))
 
     def without(self, rows: Set[int]) -> Columns:
         """All but these rows of each column."""
         kept = pa.array([row for row in range(self.rows) if row not in rows], pa.int64())
-        columns = (self.value, self.key, self.topic, self.partition, self.headers, self.timestamp)
+        columns = self._all()
         taken = (None if column is None else column.take(kept) for column in columns)
         return Columns(len(kept), *(_names_again(one) for one in taken))
+
+    def _all(self) -> tuple[Any, ...]:
+        return self.value, self.key, self.topic, self.partition, self.headers, self.timestamp, self.ids
 
     def parts(self, rows: int) -> Iterator[Columns]:
         """All rows in their order, at most so many at once."""

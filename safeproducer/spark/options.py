@@ -34,6 +34,7 @@ ON_BATCH = f"{SINK_PREFIX}on.batch"
 BAD_ROWS = f"{SINK_PREFIX}bad.rows"
 BAD_ROWS_TOPIC = f"{BAD_ROWS}.topic"
 BAD_ROWS_MAX = f"{BAD_ROWS}.max"
+ROW_ID = f"{SINK_PREFIX}row.id"
 GUARANTEE = f"{SINK_PREFIX}guarantee"
 SINK_OPTIONS = {
     TOPIC: "none",
@@ -44,6 +45,7 @@ SINK_OPTIONS = {
     BAD_ROWS: "fail",
     BAD_ROWS_TOPIC: "none",
     BAD_ROWS_MAX: "1%",
+    ROW_ID: "none",
 }
 """Option -> its default as text. docs/reference/spark-options.md says what each does."""
 
@@ -61,6 +63,7 @@ _DEFAULTS = {
 
 
 FAIL = "fail"
+POSITION, COLUMN = "position", "column:"
 _ALWAYS = 100
 
 
@@ -102,7 +105,7 @@ class Options:
     `config`: settings of librdkafka and `safeproducer.*`, without secrets. `secrets`: setting -> place, see
     resolve_secrets(). `deadline`: seconds that a task waits for its reports. `idle_ms`: how long a producer that no
     task uses is kept. `on_batch`: package.module:function, which gets each report. `bad_rows`: what becomes of them.
-    `notes`: sentences to tell once, on the driver.
+    `row_id`: POSITION, or COLUMN and its name. `notes`: sentences to tell once, on the driver.
     """
 
     topic: str | None
@@ -113,7 +116,13 @@ class Options:
     idle_ms: int = DEFAULT_IDLE_MS
     on_batch: str | None = None
     bad_rows: BadRows = FAILING
+    row_id: str | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def id_column(self) -> str | None:
+        """The column that has the id of each row."""
+        return None if self.row_id in (None, POSITION) else str(self.row_id).removeprefix(COLUMN)
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Options:
@@ -142,7 +151,7 @@ class Options:
         _refuse_two_limits(config, own)
         _check_own({**config, **own})
         deadline = _deadline(options, kafka)
-        times = {"delivery.timeout.ms": str(round(deadline * 1000)), "linger.ms": str(_linger(kafka, deadline))}
+        times = {"delivery.timeout.ms": str(round(deadline * 1000)), **_linger(kafka, deadline)}
         _refuse_contradictions(kafka, weak_settings(config), deadline)
         if weak := weak_settings(config):
             told = ", ".join(f"{KAFKA_PREFIX}{name}={config[name]}" for name in weak)
@@ -156,6 +165,7 @@ class Options:
             idle_ms=_number(options, IDLE_MS, 0) if IDLE_MS in options else DEFAULT_IDLE_MS,
             on_batch=options.get(ON_BATCH),
             bad_rows=_bad_rows(options),
+            row_id=_row_id(options),
             notes=(*notes, *safe.notes),
         )
 
@@ -283,10 +293,10 @@ def _refuse_contradictions(kafka: Mapping[str, str], weak: list[str], deadline: 
         raise kafka_refused("linger.ms", kafka["linger.ms"], problem, "Make it shorter than delivery.timeout.ms")
 
 
-def _linger(kafka: Mapping[str, str], deadline: float) -> int:
+def _linger(kafka: Mapping[str, str], deadline: float) -> dict[str, str]:
     """In place of librdkafka's 5 ms: small batches cost brokers most, and a task waits for its last reports anyway."""
     timeout = int(kafka.get("delivery.timeout.ms", round(deadline * 1000)))
-    return min(_LINGER_MS, timeout // 2)
+    return {"linger.ms": str(_LINGER_MS)} if timeout > 2 * _LINGER_MS else {}
 
 
 def _deadline(options: Mapping[str, str], kafka: Mapping[str, str]) -> float:
@@ -343,6 +353,13 @@ def _bad_rows(options: Mapping[str, str]) -> BadRows:
         pass
     way_out = "Correct it, as in 100 or 1%, or 1%, 20 for that share and 20 rows of a task always"
     raise refused(BAD_ROWS_MAX, text, "it must be a number of rows or a share of them", way_out)
+
+
+def _row_id(options: Mapping[str, str]) -> str | None:
+    text = options.get(ROW_ID, "").strip()
+    if ROW_ID in options and text != POSITION and not (text.startswith(COLUMN) and text != COLUMN):
+        raise refused(ROW_ID, text, "it must be position, or column:NAME", "Correct it, or leave it out")
+    return text or None
 
 
 def _number(options: Mapping[str, str], option: str, least: int) -> int:

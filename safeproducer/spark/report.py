@@ -60,6 +60,12 @@ class Task:
     batch_id: int | None = None
     run: str | None = None
 
+    @property
+    def id_prefix(self) -> str:
+        """The id of each of its rows, but for the row's number: version, query, batch, Spark partition. A write that
+        is no query's has its run in place of the query."""
+        return f"1:{self.query_id or self.run}:{'' if self.batch_id is None else self.batch_id}:{self.partition}:"
+
 
 @dataclass(frozen=True)
 class TopicTotals:

@@ -29,6 +29,8 @@ from safeproducer.spark.errors import (
 
 BATCH_HEADER = 61
 """Bytes of a batch in Kafka's log before its first record."""
+_ID_OVERHEAD = 15
+"""Bytes of the name of the header, and of lengths, at least."""
 RECORD_OVERHEAD = 36
 """Bytes that librdkafka adds to key, value and headers before it compares a record with message.max.bytes."""
 
@@ -46,7 +48,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """`partitions`: how many it has. A limit that is None is not known, or there is none: only the broker can tell.
+    """`partitions`: how many it has. A limit that is None is not known, or there is none: only brokers can tell then.
 
     `max_bytes`: of a batch that is not compressed. `before`, `after`: how far from now a timestamp may be, in
     milliseconds. `needs_keys`: it is compacted. `absent`: why it cannot be used at all.
@@ -192,6 +194,8 @@ def _too_large(
     size = columns.size
     if columns.headers is not None:
         size = pc.add(size, _header_bound(columns.headers))
+    if columns.ids is not None:
+        size = pc.add(size, pc.add(pc.fill_null(pc.binary_length(columns.ids), 0), _ID_OVERHEAD))
     suspect = min([message_max, *limits]) - RECORD_OVERHEAD - BATCH_HEADER
     if not columns.rows or pc.max(size).as_py() <= suspect:
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from safeproducer.errors import ConfigurationError
 from safeproducer.spark.java_settings import refused
-from safeproducer.spark.options import MAX_WRITERS, TOPIC, Options
+from safeproducer.spark.options import MAX_WRITERS, ROW_ID, TOPIC, Options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -39,7 +39,8 @@ def check_schema(schema: StructType, options: Options, *, data_source: bool) -> 
     Columns are found by their exact names, as in Spark's own Kafka sink.
     """
     names = Counter(field.name for field in schema.fields)
-    twice = [name for name in TYPES if names[name] > 1]
+    own = () if options.id_column is None else (options.id_column,)
+    twice = [name for name in (*TYPES, *own) if names[name] > 1]
     if twice:
         raise _refused(f"there are {names[twice[0]]} columns {twice[0]!r}", "Keep one of them")
     if not names[VALUE]:
@@ -47,13 +48,15 @@ def check_schema(schema: StructType, options: Options, *, data_source: bool) -> 
     if not names[TOPIC] and options.topic is None:
         problem = f"there is neither the option {TOPIC!r} nor a column {TOPIC!r}{_similar(names, TOPIC)}"
         raise _refused(problem, "Give one of the two")
+    if own and not names[own[0]]:
+        raise _refused(f"there is no column {own[0]!r}, which {ROW_ID} names{_similar(names, own[0])}", _have(names))
     for field in schema.fields:
-        if field.name in TYPES:
+        if field.name in TYPES or field.name in own:
             _check_type(field.name, field.dataType)
     notes = []
     if names[TOPIC] and options.topic is not None:
         notes.append(f"the column {TOPIC!r} is not used: the option {TOPIC} = {options.topic!r} wins")
-    ignored = [name for name in names if name not in TYPES]
+    ignored = [name for name in names if name not in TYPES and name not in own]
     if ignored and data_source:  # the sink leaves them out
         notes.append(f"not written, but carried to Python with every row: {', '.join(map(repr, ignored))}. Drop them")
     return tuple(notes)
@@ -90,10 +93,13 @@ def speculates(conf: Callable[[str, str], str]) -> bool:
 
 def _check_type(name: str, kind: DataType) -> None:
     found = kind.simpleString()
-    if found.partition(" ")[0] in TYPES[name]:  # "string collate X" is bytes in UTF-8, too
+    if found.partition(" ")[0] in (
+        wanted := TYPES.get(name, _TEXT_OR_BYTES)
+    ):  # "string collate X" is bytes in UTF-8, too
         return
-    wanted = " or ".join(TYPES[name])
-    raise _refused(f"column {name!r} is of type {found}, and must be {wanted}", _CURES.get(name, _CAST).format(name))
+    raise _refused(
+        f"column {name!r} is of type {found}, and must be {' or '.join(wanted)}", _CURES.get(name, _CAST).format(name)
+    )
 
 
 _CAST = "Cast it in Spark"
@@ -105,7 +111,7 @@ _CURES = {
 
 
 def _similar(names: Counter[str], wanted: str) -> str:
-    found = [name for name in names if name.lower() == wanted]
+    found = [name for name in names if name.lower() == wanted.lower()]
     return f" ({found[0]!r} is another one: names of columns are in lower case)" if found else ""
 
 

@@ -16,7 +16,7 @@ from safeproducer.spark import query_account
 from safeproducer.spark.options import TOPIC, Options, weak_settings
 from safeproducer.spark.query_account import Account, callback_of
 from safeproducer.spark.report import SCHEMA, BatchReport, TaskTotals
-from safeproducer.spark.schema_check import TYPES, check_schema, check_session, speculates
+from safeproducer.spark.schema_check import TYPES, VALUE, check_schema, check_session, speculates
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +69,7 @@ class SafeProducerSink:
         about_session = check_session(conf, options, data_source=False)
         about_columns = check_schema(df.schema, options, data_source=False)
         self._account.told.once((*options.notes, *about_columns, *about_session))
-        df = _only_written(df, options.topic)
+        df = _only_written(df, options)
         if options.max_writers is not None:
             df = df.coalesce(options.max_writers)
         task = partial(_task, options=options, batch_id=batch_id, run=uuid4().hex)
@@ -90,10 +90,10 @@ def _task(
     yield query_account.write(batches, options, run, batch_id).to_arrow()
 
 
-def _only_written(df: DataFrame, topic: str | None) -> DataFrame:
+def _only_written(df: DataFrame, options: Options) -> DataFrame:
     """Without the columns that are not written. By their places: other names may be there twice, or have dots in them,
     and Spark does not find such columns by their names."""
-    written = {name for name in TYPES if topic is None or name != TOPIC}
+    written = {name for name in TYPES if options.topic is None or name != TOPIC} | {options.id_column or VALUE}
     names = [name if name in written else str(place) for place, name in enumerate(df.schema.names)]
     if written.issuperset(names):
         return df

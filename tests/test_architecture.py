@@ -47,9 +47,9 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 232,  # aim: 185; 8 of asyncio, 6 of FakeCluster's TLS and groups, 11 of replication quotas, 6 of `run`
+        "files": 234,  # aim: 185; 8 of asyncio, 6 of FakeCluster's TLS and groups, 11 of replication quotas, 6 of `run`
         "files under 60 lines": 13,
-        "lines": 40_743,  # aim: 26 500 without testing/; 1 400 of asyncio, 1 100 of FakeCluster, 330 of Spark
+        "lines": 41_150,  # aim: 26 500 without testing/; 1 400 of asyncio, 1 100 of FakeCluster, 330 of Spark
         "lines of pipeline/ and policy/": 14_526,  # aim: 11 000; 521 of many partitions
         "reads through three dots": 74,  # aim: 28, one per 1 000 lines
         "closures upward": 4,  # aim: 4

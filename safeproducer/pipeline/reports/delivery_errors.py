@@ -86,8 +86,6 @@ class Failures:
     def __init__(self, delivery: Delivery) -> None:
         self.not_written = 0
         self.unknown = 0
-        self.unsent = 0
-        """Of those that are not written: in no request."""
         self.cancelled = [0, 0]
         """Records that were taken back; that were cancelled too late for that, and have not ended yet."""
         self.fenced = 0
@@ -130,6 +128,11 @@ class Failures:
     def abandon(self, count: int) -> None:
         """Count records that were cancelled too late; below zero, those of them that have ended."""
         self.cancelled[1] += count
+
+    @property
+    def unsent(self) -> int:
+        """Of those that are not written: in no request."""
+        return sum(count for failed, count in self.counts.copy().items() if failed.unsent)
 
     @property
     def identities(self) -> set[int]:
@@ -217,7 +220,6 @@ class Failures:
             self.not_written += 1
         else:
             self.unknown += 1
-        self.unsent += attempts == 0
         failed = Failed(topic, partition, error.name(), outcome.value, attempts == 0)
         self.counts[failed] += 1
         since = next((at for at in times[::-1] if at is not None), NEVER)

@@ -99,21 +99,20 @@ class Probation:
         if not self.open:
             return FREE
         batch, placed = self._begun.get(tp), tp[1] >= 0
-        if batch is not None and batch.records > 0 and batch.bytes >= size and (now < batch.until or self._gathers):
+        if batch is not None and not self._is_over(tp, answers, now):
+            if batch.records <= 0 or batch.bytes < size or not (now < batch.until or self._gathers):
+                return WAITS
             self._begun[tp] = batch._replace(records=batch.records - 1, bytes=batch.bytes - size)
             return ON_PROBATION
-        unplaced = tp[0], UNPLACED
-        if not (placed and batch) and not self._is_over(unplaced, answers, now, tp if placed else None):
+        if batch is None and placed and not self._is_over((tp[0], UNPLACED), answers, now, tp):
             return WAITS
-        if batch is None or not placed or self._is_over(tp, answers, now):
-            before = answers(tp)
-            if placed and batch and (batch.came or before[0] > batch.before[0]) and not self._repeats:
-                return FREE
-            records, left = self._most  # the first goes whatever its size: nothing else would end the wait
-            self._begun[tp] = _Batch(records - 1, left - size, now + self._linger, before)
-            self._unanswered.append(tp)
-            return ON_PROBATION
-        return WAITS
+        before = answers(tp)
+        if batch is not None and placed and (batch.came or before[0] > batch.before[0]) and not self._repeats:
+            return FREE
+        records, left = self._most  # the first goes whatever its size: nothing else would end the wait
+        self._begun[tp] = _Batch(records - 1, left - size, now + self._linger, before)
+        self._unanswered.append(tp)
+        return ON_PROBATION
 
     def _is_over(self, tp: TopicPartition, answers: Asked, now: float, of: TopicPartition | None = None) -> bool:
         """Whether nothing waits for the batch of a partition any more; for records that named none, `of` does not if

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
+from safeproducer.policy.types import UNPLACED, TopicPartition
 
 LONGEST_PACE = 10.0
 """Seconds after which a lane that is still not ready is not waited for any more."""
@@ -23,15 +23,13 @@ LONGEST_ALONE = 120.0
 """Seconds for which the first batch of a partition is waited for, by that partition: a busy cluster may take tens."""
 LONGEST_UNPLACED = 10.0
 """The same of a batch whose partitions are not known."""
-_SUMS_REST = 0.01
-"""Seconds: a topic may have thousands of partitions."""
 _LATE_THREADS = 0.05
 """A thread that may send has given its record away by then, also on a busy machine."""
 WAITS: Final = 0
 ON_PROBATION: Final = 1
 FREE: Final = 2
 
-Answers = tuple[int, int]
+Answers = tuple[int, ...]
 """Records of a partition that were delivered so far, and that failed."""
 Asked = Callable[[TopicPartition], Answers]
 
@@ -59,7 +57,6 @@ class _Batch(NamedTuple):
     until: float
     before: Answers
     came: bool = False
-    asked_at: float = -NEVER
 
 
 class Probation:
@@ -124,11 +121,10 @@ class Probation:
             return of is not None
         if batch.came or (of and self._has_nothing_of(of, since) and self._has_nothing_of(tp, since)):
             return True
-        if now >= batch.asked_at + _SUMS_REST:
-            over = sum(answers(tp)) >= sum(batch.before) + self._most[0] - batch.records
-            over = over or now >= batch.until + LONGEST_UNPLACED
-            self._begun[tp] = batch = batch._replace(came=over, asked_at=now)
-        return batch.came
+        over = sum(answers(tp)) >= sum(batch.before) + self._most[0] - batch.records
+        if over := over or now >= batch.until + LONGEST_UNPLACED:
+            self._begun[tp] = batch._replace(came=True)
+        return over
 
     def give_back(self, tp: TopicPartition, size: int) -> None:
         """A record was not sent after all, so no answer to it will end the wait."""

@@ -101,10 +101,10 @@ def test_a_batch_without_a_partition_may_be_of_each_one_of_its_topic() -> None:
     assert start.takes(other, 1, told(1), 5.11) == WAITS, "half of it"
     assert not start.look(told(1), Seen(), 3, 5.12), "and what comes now is not free"
     assert start.takes(other, 1, told(1), 5.13) == WAITS
-    assert start.takes(other, 1, told(1, 1), 5.135) == WAITS, "sums are dear"
+    assert start.takes(other, 1, told(1, 1), 5.13) == ON_PROBATION, "as soon as all of it is answered"
     assert start.takes(unplaced, 1, told(1, 1), 5.15) == ON_PROBATION
-    assert start.takes(other, 1, told(1, 1), 5.2) == WAITS, "for that one, which is another batch"
-    assert start.takes(other, 1, told(1, 1), 5.2 + LINGER + LONGEST_UNPLACED) == ON_PROBATION
+    assert start.takes(("a", 2), 1, told(1, 1), 5.2) == WAITS, "for that one, which is another batch"
+    assert start.takes(("a", 2), 1, told(1, 1), 5.2 + LINGER + LONGEST_UNPLACED) == ON_PROBATION
 
 
 @pytest.mark.parametrize("topics", [1, 1_000])

@@ -89,7 +89,7 @@ class Intake:
         tp = (topic, self._placement.choose(topic, key, now) if partition == UNPLACED else partition)
         buffer = self._buffers.get(tp) or self._open(tp, partition, overhead is not OVERHEAD)
         size += (0 if value is None else len(value)) + (0 if key is None else len(key))
-        held = buffer.records or self._record_buffer.look(buffer, now)
+        held = buffer.held or buffer.records
         direct = not (held or self.suspended or self._placement.follows_others(*tp))
         if direct and self._takes_directly(buffer, value, key, report, timestamp, headers, size):
             return None

@@ -19,7 +19,7 @@ from safeproducer.pipeline.reports.hooked_send import tell_hold
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.policy.affinity import Affinity
-from safeproducer.policy.decision import TURN, Hold
+from safeproducer.policy.decision import TURN
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import ALWAYS_FREE, NEVER, UNPLACED, Lack, TopicPartition, has_share
 from safeproducer.runtime import clock
@@ -123,18 +123,6 @@ class RecordBuffer:
             if buffer.waiting:
                 self.busy[buffer.tp] = buffer
                 buffer.ring()
-
-    def look(self, buffer: PartitionBuffer, now: float) -> Hold | None:
-        """Why this partition is held, asked again as its answer may be there and the sender has not looked yet: the next
-        record would wait for a batch lane. Any thread, as none of its records waits.
-
-        A partition with batches in flight is held until they end: a record that goes directly would pass them.
-        """
-        if buffer.held is None or buffer.held.reason is not HoldReason.FIRST_ACKNOWLEDGEMENT:
-            return buffer.held
-        hold = self._holds.direct_hold(buffer, now)
-        buffer.hold(TURN if hold is None and (buffer.records or self._taken or buffer.unresolved) else hold, now)
-        return buffer.held
 
     def settle(self, buffer: PartitionBuffer, now: float) -> None:
         """Nothing waits and nothing is under way: go directly again if there is no reason to hold any more."""

@@ -296,7 +296,7 @@ class DeliveryCounters:
         times_batches: bool = False,
     ) -> None:
         self.topics: dict[str, TopicCounters] = {}
-        self._lately = -NEVER, (0, 0, 0)
+        self._sums: dict[str | None, tuple[float, tuple[int, ...]]] = {}
         self.interrupts = 0
         self.times_batches, self.only_errors = times_batches, only_errors
         self.errors = CallbackErrors()
@@ -317,11 +317,8 @@ class DeliveryCounters:
         return self.topics.setdefault(str.__str__(topic), TopicCounters(self._reporting))  # may be an enumeration's
 
     def release_callbacks(self) -> None:
-        """Forget the callback that each account was given last: it may be all that keeps a payload alive, or, as a
-        method of the object that owns the producer, the producer itself. Any thread, at any time.
-
-        Records under way refer to their own; the next record has its callback bound again.
-        """
+        """Forget the callback that each account was given last, until its next record: it may be all that keeps a
+        payload alive, or the producer itself, as a method of the object that owns it. Any thread, at any time."""
         for topic in list(self.topics.values()):
             topic.release()
             for row in list(topic.partitions.values()):
@@ -336,8 +333,10 @@ class DeliveryCounters:
             if row.batches is not None
         }
 
-    def answers(self, tp: TopicPartition) -> tuple[int, int]:
+    def answers(self, tp: TopicPartition, now: bool = False) -> tuple[int, ...]:
         """Records of a partition, or of a topic with -1, that were delivered so far, and that failed, polled or not."""
+        if tp[1] == UNASSIGNED and not now:
+            return self.lately(tp[0])
         delivered = failed = 0
         rows = {} if (topic := self.topics.get(tp[0])) is None else topic.partitions
         waiting = self.report_queue.reports.waiting_of
@@ -354,12 +353,13 @@ class DeliveryCounters:
         """Records accepted so far, or until lately."""
         return self.lately()[0]
 
-    def lately(self) -> tuple[int, int, int]:
-        """totals(), or what they were a while ago: with many partitions it takes long to add them up."""
-        until, found = self._lately
+    def lately(self, topic: str | None = None) -> tuple[int, ...]:
+        """totals(), or answers() of a topic, or what they were a while ago: many partitions take long to add up."""
+        until, found = self._sums.get(topic, (-NEVER, ()))
         if (began := clock.monotonic()) >= until:
-            found, ended = self.totals(), clock.monotonic()
-            self._lately = ended + _SUMS_REST * (ended - began), found  # one step: any thread may come
+            found = self.totals() if topic is None else self.answers((topic, UNASSIGNED), now=True)
+            ended = clock.monotonic()
+            self._sums[topic] = ended + _SUMS_REST * (ended - began), found  # one step: any thread may come
         return found
 
     def totals(self) -> tuple[int, int, int]:

@@ -137,6 +137,7 @@ def test_what_a_leader_refuses_is_told_while_attempts_go_on() -> None:
     assert (seen.refused, seen.lasts(1.6)) == (0, False)
     seen = seen.seen(20, 5, since=1.5, at=2.0, asked=-1)
     assert (seen.refused, seen.since, seen.lasts(9.0)) == (5, 1.5, False)
+    assert not re.search("[A-Z_]{9,}", seen.cause(("t", 0), 1, 3.0).sentence)  # it may be about to ask who leads
     again = seen.seen(25, 0, since=2.0, at=2.5, asked=-1)
     assert [again.lasts(now) for now in (2.4, 2.6, 4.9, 5.1)] == [False, True, True, False]
     assert "NOT_ENOUGH_REPLICAS" in again.cause(("t", 0), 1, 3.0).sentence

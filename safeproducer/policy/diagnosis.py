@@ -243,9 +243,8 @@ class Attempts(NamedTuple):
         """After statistics that show no acknowledgement since those before them. `asked`: 1, or -1; 0: not known."""
         if (count := sent - self.sent - in_flight) <= self.refused:
             return self
-        return self._replace(
-            refused=count, since=min(self.since, since), at=at, looks=self.looks + 1, asked=self.asked + asked
-        )
+        known = self.asked + asked if self.looks else max(0, asked)  # it may be about to ask
+        return self._replace(refused=count, since=min(self.since, since), at=at, looks=self.looks + 1, asked=known)
 
     def lasts(self, now: float) -> bool:
         """Whether it has gone on for so long that it is told, and does."""
@@ -253,12 +252,12 @@ class Attempts(NamedTuple):
 
     def cause(self, tp: TopicPartition, node: int | None, now: float) -> Cause:
         """For people; which error it was is told by what librdkafka does then."""
-        code, cure = "NOT_ENOUGH_REPLICAS for example", HoldReason.LEADER_SILENT.cure
+        code, cure = ", NOT_ENOUGH_REPLICAS for example" * (self.asked < 0), HoldReason.LEADER_SILENT.cure
         if self.asked > 0:
-            code = "after each of which it asks who leads, as after NOT_LEADER_OR_FOLLOWER"
+            code = ", after each of which it asks who leads, as after NOT_LEADER_OR_FOLLOWER"
             cure = "Look at that broker: the cluster says that it leads the partition, and it takes no records of it."
         who = "its leader" if node is None else f"broker {node}"
-        clause = f"{who} answers, with errors that librdkafka tries again, {code}: it acknowledges none of"
+        clause = f"{who} answers, with errors that librdkafka tries again{code}: it acknowledges none of"
         name = f"{tp[0]} [{tp[1]}]"
         evidence = f"{self.refused} records in requests were refused in {self.at - self.since:.0f} s"
         told = f"{clause} {name} ({evidence}, the last {max(0.0, now - self.at):.0f} s ago)"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
@@ -77,7 +77,7 @@ class PartitionStatistics(NamedTuple):
 
 
 Texts = Mapping[str, PartitionStatistics | None]
-_UNSENT = PartitionStatistics(-1, None, 0, 0, 0, 0, 0)
+UNSENT = PartitionStatistics(-1, None, 0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,16 +299,6 @@ def changed_topics(before: Statistics | None, after: Statistics) -> set[str]:
         if was is not row and (was is None or was.leader != row.leader or was.leader_epoch != row.leader_epoch):
             changed.add(tp[0])
     return changed
-
-
-def sent_since(
-    before: Statistics, after: Statistics
-) -> Iterator[tuple[TopicPartition, PartitionStatistics, PartitionStatistics]]:
-    """Partitions of which records were put into requests, or acknowledged: what both say of it."""
-    for tp, row in after.partitions.items():
-        was = before.partitions.get(tp, _UNSENT)
-        if row is not was and (row.sent != was.sent or row.acknowledged != was.acknowledged):
-            yield tp, was, row
 
 
 def sent_between(before: Statistics, after: Statistics) -> dict[TopicPartition, float]:

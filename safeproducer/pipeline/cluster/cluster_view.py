@@ -12,7 +12,7 @@ from itertools import count
 from operator import add
 from typing import Any, NamedTuple, TypeVar
 
-from safeproducer.kafka.statistics import Statistics, changed_topics, sent_since
+from safeproducer.kafka.statistics import UNSENT, Statistics, changed_topics
 from safeproducer.pipeline.cluster.outdated_metadata import OutdatedMetadata
 from safeproducer.policy.client_reports import (
     SETTLES,
@@ -238,7 +238,10 @@ class ClusterView:
     def _note_attempts(self, lane: int, before: Statistics, after: Statistics) -> None:
         """Which partitions had records in requests that were answered, and not acknowledged."""
         cut = {node for node, it in self._brokers.items() if it.cuts[2] == after.at}
-        for tp, was, row in sent_since(before, after):
+        for tp, row in after.partitions.items():
+            was = before.partitions.get(tp, UNSENT)
+            if row is was or (row.sent, row.acknowledged) == (was.sent, was.acknowledged):
+                continue
             if row.acknowledged != was.acknowledged or row.sent < was.sent or row.leader in cut:
                 self.attempts.pop(tp, None)
                 if row.acknowledged > was.acknowledged:

@@ -62,7 +62,7 @@ class Turns:
     """When `_accepted` was seen to have grown last."""
     _until: float = 0.0
     _causes: frozenset[object] = frozenset()
-    """What was logged and goes on."""
+    """Causes that were logged and go on."""
     _longest: float = LONGEST_SLEEP
 
     @property

@@ -204,7 +204,7 @@ class ClusterView:
         self.configs: dict[str | int, Configs] = {}
         """By topic and by broker."""
         self.attempts: dict[TopicPartition, Attempts] = {}
-        """What leaders refuse for now, by partition."""
+        """Attempts that leaders refuse for now, by partition."""
         self.listed: set[str] = set()
         """Topics with a list of throttled replicas."""
 
@@ -312,7 +312,7 @@ class ClusterView:
         return node is not None and self.broker_info(node).answered[0] > since
 
     def sick(self, tp: TopicPartition, now: float) -> Iterator[Cause]:
-        """What a leader answers to records that wait for it, and how late."""
+        """The causes that a leader gives: how it answers records that wait for it, and how late."""
         node = self.partitions.leader(*tp)
         if (attempts := self.attempts.get(tp)) is not None and attempts.lasts(now):
             yield attempts.cause(tp, node, now)

@@ -233,7 +233,7 @@ class Holds:
         return Hold(None, HoldReason.NO_BROKER) if away else hold
 
     def sick(self, tps: Iterable[TopicPartition], now: float) -> Cause | None:
-        """What is wrong with a leader that owes one of these an acknowledgement."""
+        """The cause why a leader owes one of these an acknowledgement."""
         for tp in sorted(tps):
             if (node := self.partitions.leader(*tp)) is not None:
                 return told_first([*self.cluster.sick(tp, now), silent(tp, node)])[0]

@@ -363,7 +363,7 @@ class RecordBuffer:
         return f"Local: Queue full: {subject}{why}. {way_out} produce the record again"
 
     def _why_full(self, now: float) -> tuple[str, str | None]:
-        """What room waits for, as a clause, and the cure where it is no poll()."""
+        """A clause that says what room waits for, and the cure where it is no poll()."""
         cluster = self._holds.cluster
         most = max((buffer for buffer in self.all if buffer.waiting), key=lambda buffer: buffer.bytes, default=None)
         if most is not None:

@@ -72,8 +72,8 @@ class ClientUpdates:
         return self._counters.answers(tp)[0], self._counters.lately()[1]
 
     def open(self) -> tuple[Counter[TopicPartition], int]:
-        """Of how many records of each partition there may be no acknowledgement, beside those that are held; and of how
-        many of any that no statistics have told of yet."""
+        """Records of each partition that may have no acknowledgement, beside those that are held; and how many of any
+        there may be that no statistics have told of yet."""
         direct, owns, buffers = self.holds.direct, self.delivery.owns_timeout, self.holds.buffers.copy()
         left = Counter({tp: sum([len(each.records) for each in it.unresolved.copy()]) for tp, it in buffers.items()})
         if direct is None or not owns:

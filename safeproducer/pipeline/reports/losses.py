@@ -25,7 +25,7 @@ Delivered = Callable[[TopicPartition], tuple[int, int]]
 
 
 class Lost(NamedTuple):
-    """So many `times` records of a partition failed, none of it delivered meanwhile: `since` then, and `at` last.
+    """A partition's records failed so many `times`, none of it delivered meanwhile: `since` then, and `at` last.
 
     `delivered`: how many of the partition and of the producer had been delivered then. `cause`: a clause, or "".
     `code` and `reason`: the error's name and text for those that were refused, "" for those that failed at their
@@ -51,13 +51,13 @@ class Losses:
         self._delivered: Delivered = lambda tp: (0, 0)
 
     def told_by(self, why: Why, delivered: Delivered) -> None:
-        """Who says why none of a partition is acknowledged, and how many records were delivered."""
+        """These say why none of a partition is acknowledged, and how many records were delivered."""
         self._why, self._delivered = why, delivered
 
     def cause(self, topic: str, partition: int | None, late: bool, code: str = "", reason: str = "") -> str:
         """Why a record failed, as far as that is known; `late`: at its deadline; else it was refused with `code`.
 
-        Of a refused one "" unless its topic is not there: the code says why.
+        A refused one has "" unless its topic is not there: the code says why.
         """
         now, tp = clock.monotonic(), (topic, -1 if partition is None else partition)
         code, before = "" if late else code, self._by_tp.get(tp)

@@ -16,7 +16,7 @@ A producer knows its own bytes only. Therefore "never" is certain, and "it ends"
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
@@ -51,24 +51,33 @@ CONFIGS = frozenset({MINIMUM, LAG_TIME, *(side(what) for side in Side for what i
 
 @dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
-    """A list of a topic. `entries`: (partition, broker); `every`: all replicas."""
+    """A list of a topic. `entries`: (partition, broker); `every`: all replicas; `text`: as somebody has written it."""
 
     entries: frozenset[tuple[int, int]] = frozenset()
     every: bool = False
+    text: str = field(default="", compare=False)
 
     @classmethod
     def read(cls, text: str) -> ThrottledReplicas | None:
-        """None: it cannot be read. Kafka 4.4.0 takes empty entries."""
+        """None: it cannot be read. Kafka 4.4.0 takes empty entries and leading zeros, and shows no spaces."""
         if not _LIST.fullmatch(text):
             return cls(every=True) if text == "*" else None
-        pairs = (entry.split(":") for entry in text.split(",") if entry)
-        return cls(frozenset((int(partition), int(broker)) for partition, broker in pairs))
+        return cls(frozenset(_entry(entry) for entry in text.split(",") if entry), text=text)
+
+    def written(self, entries: Collection[tuple[int, int]]) -> str:
+        """These of its entries in each form that it has: brokers take away by the text, one for one."""
+        return ",".join(text for text in (self.text or str(self)).split(",") if text and _entry(text) in entries)
 
     def has(self, partition: int, broker: int) -> bool:
         return self.every or (partition, broker) in self.entries
 
     def __str__(self) -> str:
         return "*" if self.every else ",".join(sorted(f"{partition}:{broker}" for partition, broker in self.entries))
+
+
+def _entry(text: str) -> tuple[int, int]:
+    partition, _, broker = text.partition(":")
+    return int(partition), int(broker)
 
 
 class Replicas(NamedTuple):

@@ -15,7 +15,8 @@ from safeproducer.kafka.admin import Change
 from safeproducer.policy import replication
 from safeproducer.policy.replication import Facts, Moves, Side, ThrottledReplicas, rate_text
 
-_AGAIN = 0.1
+_AGAIN, _HIDDEN = 0.1, 1.0
+"""Seconds."""
 
 
 def to_throttle(cluster: Cluster, wanted: Moves, rate: int, replace: bool) -> tuple[list[Change], Rates]:
@@ -56,11 +57,11 @@ def to_clear(cluster: Cluster, target: Target) -> list[Change]:
             for partition, broker in found.entries
             if (topic, partition) not in cluster.moves and (not target or (topic, partition) in target)
         }
-        gone = ThrottledReplicas(frozenset(left), found.every and not target and topic not in moving)
-        if found.every and not gone.every:
+        every = found.every and not target and topic not in moving
+        if found.every and not every:
             whole.add(topic)
-        if str(gone):
-            changes.append(Change(topic, side("replicas"), "SUBTRACT", str(gone)))
+        if every or left:
+            changes.append(Change(topic, side("replicas"), "SUBTRACT", "*" if every else found.written(left)))
         freed |= {broker for _, broker in left}
         needed |= {broker for _, broker in found.entries - left}
     needed |= {broker for tp, one in facts.known.items() if tp[0] in whole for broker in one.replicas}
@@ -102,13 +103,24 @@ def make(changes: Sequence[Change], settings: Mapping[str, Setting], screen: Scr
     brokers = [one.of for one in changes if isinstance(one.of, int)]
     topics = {one.of for one in changes if isinstance(one.of, str)}
 
-    deadline = time.monotonic() + timeout
+    began, again = time.monotonic(), False
     while True:
         facts = facts_of({}, writer.configs(brokers, timeout), writer.topic_configs(topics, timeout))
         unseen = [one for one in changes if not shows(facts, one)]
-        if not unseen or time.monotonic() >= deadline:
+        if not unseen or (again and time.monotonic() >= began + timeout):
             return [_not_seen(one) for one in unseen]
+        if not again and time.monotonic() >= began + min(_HIDDEN, timeout):
+            again = True  # spaces in a list, which brokers compare and do not show
+            if lists := [_whole(facts, one) for one in unseen if one.operation == "SUBTRACT"]:
+                writer.change(lists, timeout, only_check=False)
         time.sleep(_AGAIN)
+
+
+def _whole(facts: Facts, change: Change) -> Change:
+    """The list without these, written anew."""
+    found, own = facts.lists[str(change.of), _side(change.config)], ThrottledReplicas.read(change.value or "")
+    left = found.entries - own.entries if found is not None and own is not None else frozenset()
+    return Change(change.of, change.config, "SET", str(ThrottledReplicas(left)))
 
 
 def shows(facts: Facts, change: Change) -> bool:

@@ -58,7 +58,9 @@ class Kafka:
         return {one.of: self.refuses.get(one.of) for one in wanted}
 
     def topic_configs(self, names: Any, timeout: float = 0) -> dict[Any, Configs]:
-        return {of: Configs(dict(self.configs[of])) for of in names}
+        return {
+            of: Configs({name: str(text).replace(" ", "") for name, text in self.configs[of].items()}) for of in names
+        }
 
     configs_of = topic_configs
 
@@ -265,6 +267,15 @@ def test_a_list_that_cannot_be_read_is_left_alone(kafka: Kafka, run: Any) -> Non
     status, found = run("clear", "--yes", file=None)
     assert (status, codes(found)) == (1, ["replication-list-unreadable"])
     assert [one["broker"] for one in found["changes"]] == [3]
+
+
+@pytest.mark.parametrize("text", ["0:1, 0:2", "00:1,0:02", "0:1,0:1,0:2", " 0:1"])
+def test_clear_takes_away_what_is_written_in_another_form(kafka: Kafka, run: Any, text: str) -> None:
+    """A broker compares texts with spaces, and shows them without."""
+    kafka.configs["a"] = {LEADERS: text}
+    status, found = run("clear", "--yes", file=None)
+    assert (status, codes(found)) == (0, [])
+    assert kafka.configs["a"][LEADERS] == ""
 
 
 def test_moves_that_are_not_seen_keep_their_throttle(kafka: Kafka) -> None:

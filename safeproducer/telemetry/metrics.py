@@ -151,7 +151,8 @@ class _Collection:
 
     def _told(self, name: str) -> list[tuple[Attributes, float]]:
         found, kind, told = self._figures.get(name, {}), _KINDS[name], self.totals.told
-        if kind == "counter":
+        if kind == "counter":  # while a producer leaves, it may be seen nowhere
+            found = {attributes: value for (of, attributes), value in list(told.items()) if of == name} | found
             return [(attributes, self.totals.risen((name, attributes), value)) for attributes, value in found.items()]
         if kind == "up-down counter":  # what is gone is zero
             told.update(((name, attributes), 0) for attributes in found)

@@ -198,6 +198,16 @@ class OpenTelemetryHook(Hook):
         for part in [part for part in self._parts.copy() if part.producer is event.producer]:
             self._end_part(part, min(part.left, event.count))
 
+    def _producer_ended(self, engine: Any) -> None:
+        """What has an acknowledgement that nobody polled ends with it."""
+        observed, producer = engine.route.observed, engine.notifications.info
+        for record in observed.open.copy() if observed else ():
+            if (span := record.state.pop(self, None)) is not None:
+                note_hold(span, record.hold)
+                span.end()
+        for part in [part for part in self._parts.copy() if part.producer is producer]:
+            self._end_part(part)
+
     # --- produce_batch() ---------------------------------------------------------------------------------------------
 
     def _bulk_accepted(self, call: BulkCall) -> None:

@@ -202,6 +202,25 @@ def test_a_sum_never_falls_while_a_source_leaves() -> None:
     assert [totals.risen("x", value) for value in (1, 3, 2, 4)] == [1, 3, 3, 4]
 
 
+def test_a_collection_in_which_a_producer_is_destroyed_has_its_counters(cluster: FakeCluster) -> None:
+    """References to it are cleared by then, and its counts are not added up yet."""
+    collector, told = Collector(), list[float]()
+
+    class Collects(Hook):
+        def _producer_ended(self, engine: Any) -> None:
+            told.append(collector.total(ENDED))
+
+    producer: Any = producer_of(cluster, Collects(), collector.hook)
+    for _ in range(5):
+        producer.produce("a", b"x")
+    assert producer.flush(DEADLINE) == 0
+    assert collector.total(ENDED) == 5
+    producer.itself = producer
+    del producer
+    gc.collect()
+    assert told == [5]
+
+
 def test_two_hooks_on_one_producer_count_once(cluster: FakeCluster) -> None:
     """Also with all durations. Either hook counts where it is alone."""
     collector = Collector(durations=1)

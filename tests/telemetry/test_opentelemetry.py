@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -20,12 +22,15 @@ from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from safeproducer import SafeProducer
 from safeproducer.errors import QueueFullError
 from safeproducer.hooks import RecordsLost
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
 from safeproducer.records import CallSite, HeaderValue, ProducerInfo, Record
 from safeproducer.telemetry import opentelemetry as module
 from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
+from safeproducer.testing import FakeCluster
+from tests.inside import engine_of
 
 TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 TRACEPARENT = f"00-{TRACE_ID:032x}-{SPAN_ID:016x}-01"
@@ -429,3 +434,27 @@ def test_many_threads_end_every_span_once(spans: Spans):
     assert len(spans.ended) == 2000
     assert len({traceparent_of(span) for span in spans.ended}) == 2000
     assert {dict(one.headers)["traceparent"] for one in sent} == {traceparent_of(span) for span in spans.ended}
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+@pytest.mark.parametrize("cycle", [False, True], ids=["dropped", "in a cycle"])
+def test_an_acknowledgement_that_was_not_polled_ends_its_span_with_the_producer(spans: Spans, mode: str, cycle: bool):
+    """No record is lost, so nothing is told of one; of a produce_batch() as well."""
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t")
+        config = {"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode}
+        producer: Any = SafeProducer(config, hooks=[spans.hook])
+        for _ in range(4):
+            producer.produce("t", b"v")
+        producer.produce_batch("t", [{"value": b"w"}] * 3)
+        cluster.wait(lambda cluster: len(cluster.log("t")) == 7, 20)
+        counters = engine_of(producer).counters
+        deadline = time.monotonic() + 20
+        while len(counters.acknowledged()) + counters.report_queue.reports.counted() < 7:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        if cycle:
+            producer.itself = producer
+        del producer, counters
+        gc.collect()
+        assert len(spans.ended) == 5

@@ -14,6 +14,7 @@ from safeproducer import DeliveryError, FatalError, Hook, ProducerInfo, SafeProd
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.settings.config import parse
 from safeproducer.testing import FakeCluster
+from tests.inside import engine_of
 
 Plant = Callable[[SafeProducer], None]
 RECORDS = 5
@@ -216,3 +217,18 @@ def test_what_a_native_producer_without_an_id_had_is_unknown_beside_another_one(
     error = failures.reported(KafkaError(KafkaError._PURGE_QUEUE), message)
     assert isinstance(error, DeliveryError)
     assert error.outcome == ("unknown" if others else "not_written")
+
+
+def test_another_native_producer_counts_once_it_may_write() -> None:
+    """It has asked for its permit then; a producer that took over native producers has none of its own."""
+    refused = "Failed to acquire idempotence PID from broker x:1/1: Broker: Cluster authorization failed"
+    producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    engine = engine_of(producer)
+    engine.updates.fatal_error(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, refused))
+    never_sent = engine.failures.refusals.never_sent
+    assert not never_sent()
+    producer.produce("t", b"x")
+    assert never_sent()
+    engine.gate.lane_permits().used = 1
+    assert not never_sent()
+    producer.close(0)

@@ -103,7 +103,7 @@ class ClientUpdates:
 
     def login_refused(self, sentence: str) -> None:
         """Brokers refuse this user: records that fail before a broker is connected are told so."""
-        self.failures.refusals.login = sentence
+        self.failures.refusals.login = "" if self.holds.cluster.connected() else sentence
 
     def heard_leaders(self, topic: str, lane: int | None, asked_at: float, told: TopicMetadata) -> bool:
         """This lane has asked who leads the topic's partitions; whether it knows all of them now."""

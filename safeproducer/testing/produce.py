@@ -96,6 +96,20 @@ class ProducedBatch:
         return replace(self, header=header, data=memoryview(data).toreadonly())
 
 
+_MARKER = struct.Struct(">bbbbhhbhib")
+_CONTROL = 0x30
+
+
+def marker(producer_id: int, epoch: int, coordinator_epoch: int, now_ms: int, *, commit: bool) -> bytes:
+    """The batch that ends a transaction in a partition: one control record (KIP-98)."""
+    record = b"\x20" + _MARKER.pack(0, 0, 0, 8, 0, int(commit), 12, 0, coordinator_epoch, 0)
+    numbers = (0, now_ms, now_ms, producer_id, epoch, -1, 1)
+    size = _BATCH.size + len(record)
+    data = bytearray(_BATCH.pack(0, size - _OFFSET_AND_LENGTH, -1, 2, 0, _CONTROL, *numbers) + record)
+    struct.pack_into(">I", data, _CRC_AT, crc32c(memoryview(data)[_CHECKED_FROM:]))
+    return bytes(data)
+
+
 def read_batch_headers(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The header and the bytes of each batch in ``records``.
 

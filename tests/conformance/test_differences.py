@@ -29,6 +29,7 @@ from tests.conformance.test_produce import INVALID_RECORD, part, patched, produc
 from tests.conformance.test_quotas import alter as alter_quota
 from tests.conformance.test_quotas import entity
 from tests.conformance.test_topics import create
+from tests.conformance.test_transactions import Tx
 from tests.conformance.test_versions import SERVED, ranges
 from tests.testing.raw import RawClient, hung_up, make_batch
 
@@ -37,7 +38,6 @@ INVALID_REQUEST = 42
 OUT_OF_ORDER = 45
 KAFKA_ONLY = {
     *(47, 69, 76, 77, 78, 79, 88, 89, 90, 91, 92, 93),  # offsets deleted, groups of other kinds
-    *(24, 25, 26, 27, 28, 61, 65, 66),  # transactions
     *(29, 30, 31, 38, 39, 40, 41, 50, 51),  # rights, tokens and passwords
     *(21, 33, 34, 43, 74),  # records, configs and replicas
     *(55, 57, 64, 80, 81, 94),  # controllers
@@ -56,7 +56,7 @@ def test_each_difference_has_its_line() -> None:
 
 def test_apis_that_are_not_served(cluster: Target) -> None:
     """Nothing else is missing, and nothing is served that Kafka does not serve."""
-    common = {api_key(api) for api in SERVED} | {api_key("Produce")}
+    common = {api_key(api) for api in (*SERVED, "DeleteGroups", "Produce", "TxnOffsetCommit")}
     assert ranges(cluster).keys() == common | cluster.differs(fake=set(), kafka=KAFKA_ONLY)
     asked = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
     with cluster.connect() as client:
@@ -117,12 +117,28 @@ def test_both_configs_of_kip_1269(cluster: Target, client: RawClient) -> None:
     assert error == cluster.differs(fake=0, kafka=INVALID_CONFIG)
 
 
-def test_no_features_are_told(client: RawClient, cluster: Target) -> None:
-    """Neither `metadata.version` nor `transaction.version`: clients take them for 0."""
+def test_one_feature_is_told(client: RawClient, cluster: Target) -> None:
+    """`transaction.version`, by which clients choose their kind of transactions; the others are taken for 0."""
     told = client.ask("ApiVersions", 4, client_software_name="suite", client_software_version="1")
-    finalized = {feature["name"] for feature in told.get("finalized_features", [])}
-    assert ({"metadata.version", "transaction.version"} <= finalized) == cluster.differs(fake=False, kafka=True)
-    assert bool(told.get("supported_features")) == cluster.differs(fake=False, kafka=True)
+    finalized = {feature["name"]: feature["max_version_level"] for feature in told["finalized_features"]}
+    assert finalized["transaction.version"] == 2
+    assert ("metadata.version" in finalized) == cluster.differs(fake=False, kafka=True)
+
+
+def test_the_newest_versions_of_two_apis(cluster: Target) -> None:
+    """Kafka has one version more of each."""
+    told = ranges(cluster)
+    assert told[api_key("TxnOffsetCommit")] == (0, cluster.differs(fake=5, kafka=6))
+    assert told[api_key("DeleteGroups")] == (0, cluster.differs(fake=2, kafka=3))
+
+
+def test_ends_are_written_at_once(cluster: Target, client: RawClient) -> None:
+    """Nothing is in progress after the answer to EndTxn, where all partitions have a leader."""
+    if cluster.kind == "fake":
+        tx = Tx(client, cluster.topic())
+        tx.in_state("Ongoing")
+        assert tx.try_end(True)["error_code"] == 0
+        assert tx.described()["transaction_state"] == "CompleteCommit"
 
 
 def test_no_fetch_sessions(cluster: Target, client: RawClient) -> None:
@@ -153,27 +169,6 @@ def test_no_groups_of_the_new_protocol(cluster: Target, client: RawClient) -> No
             assert join() == INVALID_REQUEST
     else:
         until(lambda: join() == 0, "there is a group of the new protocol to join")
-
-
-def test_no_transactions(client: RawClient, cluster: Target) -> None:
-    """There is no coordinator of them, a transactional ID is refused for good, and so is a batch of a transaction."""
-
-    def found() -> int:
-        (answer,) = client.ask("FindCoordinator", 4, key_type=1, coordinator_keys=["tx"])["coordinators"]
-        assert isinstance(answer["error_code"], int)
-        return answer["error_code"]
-
-    if cluster.kind == "fake":
-        with pytest.warns(FakeClusterWarning, match="transactions"):
-            assert found() == 53
-    else:
-        until(lambda: found() == 0, "there is a coordinator")
-    answer = client.ask("InitProducerId", 4, transactional_id=fresh("tx"), transaction_timeout_ms=10_000)
-    # Kafka has a coordinator, or is looking for one.
-    assert answer["error_code"] in cluster.differs(fake=[INVALID_REQUEST], kafka=[0, 14, 15, 16])
-    batch = patched(make_batch([b"a"], producer_id=7, epoch=0, sequence=0), 21, ">h", 0x10)
-    found_part = part(produce(client, 9, cluster.topic(), batch))
-    assert found_part["error_code"] == cluster.differs(fake=INVALID_RECORD, kafka=53)
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,14 @@ from tests.testing.raw import hung_up
 
 UNSUPPORTED_VERSION, INVALID_REQUEST, REBOOTSTRAP_REQUIRED = 35, 42, 129
 SERVED = {
+    "AddOffsetsToTxn": (0, 4),
+    "AddPartitionsToTxn": (0, 5),
     "AlterClientQuotas": (0, 1),
     "AlterPartitionReassignments": (0, 1),
     "ApiVersions": (0, 5),
     "ConsumerGroupHeartbeat": (0, 1),
     "CreatePartitions": (0, 3),
     "CreateTopics": (2, 7),
-    "DeleteGroups": (0, 2),
     "DeleteTopics": (1, 6),
     "DescribeClientQuotas": (0, 1),
     "DescribeCluster": (0, 2),
@@ -23,6 +24,8 @@ SERVED = {
     "DescribeLogDirs": (1, 5),
     "DescribeProducers": (0, 0),
     "DescribeTopicPartitions": (0, 0),
+    "DescribeTransactions": (0, 0),
+    "EndTxn": (0, 5),
     "Fetch": (4, 18),
     "FindCoordinator": (0, 6),
     "Heartbeat": (0, 4),
@@ -33,6 +36,7 @@ SERVED = {
     "ListGroups": (0, 5),
     "ListOffsets": (1, 11),
     "ListPartitionReassignments": (0, 0),
+    "ListTransactions": (0, 2),
     "Metadata": (0, 13),
     "OffsetCommit": (2, 10),
     "OffsetFetch": (1, 10),
@@ -40,8 +44,9 @@ SERVED = {
     "SaslAuthenticate": (0, 2),
     "SaslHandshake": (0, 1),
     "SyncGroup": (0, 5),
+    "WriteTxnMarkers": (1, 2),
 }
-"""Of Kafka 4.4.0; Produce is a difference of its own."""
+"""Of Kafka 4.4.0; DeleteGroups, Produce and TxnOffsetCommit are differences of their own."""
 
 
 def ranges(cluster: Target, version: int = 4) -> dict[int, tuple[int, int]]:

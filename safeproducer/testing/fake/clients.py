@@ -1,4 +1,4 @@
-"""What clients need or do: certificates of TLS, consumer groups."""
+"""What clients need or do: certificates of TLS, consumer groups, transactions."""
 
 import struct
 from dataclasses import dataclass
@@ -6,6 +6,8 @@ from datetime import datetime
 
 from safeproducer.testing.fake.control import Runtime
 from safeproducer.testing.fake.rules.groups import Group
+from safeproducer.testing.fake.rules.transactions import Transaction
+from safeproducer.testing.fake.state import markers
 from safeproducer.testing.fake.state.certificates import NAMES, Authority
 
 
@@ -105,7 +107,9 @@ class GroupControl(Runtime):
         self._call(work)
 
     def move_coordinator(self, key: str) -> int:
-        """Let another living broker coordinate the group ``key``; returns it. Members and offsets move with it.
+        """Let another living broker coordinate the group, or the transactional ID, ``key``; returns it.
+
+        Members, offsets and what is open move with it.
 
         Whoever asks the old one gets NOT_COORDINATOR. Raises ValueError where no other broker lives.
         """
@@ -121,6 +125,37 @@ class GroupControl(Runtime):
             return to
 
         return self._call(work)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionInfo:
+    """The newest transaction of a transactional ID; ``since`` is when it began, in seconds since the Unix epoch."""
+
+    producer_id: int
+    epoch: int
+    state: str
+    coordinator: int
+    partitions: tuple[tuple[str, int], ...]
+    groups: tuple[str, ...]
+    since: float | None
+
+
+class TransactionControl(GroupControl):
+    """Shows transactions."""
+
+    def transactions(self) -> dict[str, TransactionInfo]:
+        """The newest transaction of each ``transactional.id``: producer ID, epoch, state, partitions and groups."""
+
+        def work() -> dict[str, TransactionInfo]:
+            markers.pass_time(self._state)
+            return {one.id: self._transaction(one) for one in self._state.transactions.values()}
+
+        return self._call(work)
+
+    def _transaction(self, one: Transaction) -> TransactionInfo:
+        since = None if one.since < 0 else one.since / 1000
+        where = self._state.coordinator(one.id), tuple(sorted(one.partitions)), tuple(sorted(one.groups))
+        return TransactionInfo(one.producer_id, one.epoch, one.state.value, *where, since)
 
 
 def _assigned(data: bytes) -> tuple[tuple[str, int], ...]:

@@ -6,7 +6,7 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from safeproducer.testing.fake.clients import GroupControl, TlsControl
+from safeproducer.testing.fake.clients import TlsControl, TransactionControl
 from safeproducer.testing.fake.control import BrokerControl, Reading, Runtime, TopicControl
 from safeproducer.testing.fake.handlers import SERVED
 from safeproducer.testing.fake.network.broker import Broker, reserve
@@ -14,6 +14,7 @@ from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdUsage
 from safeproducer.testing.fake.rules.producer_state import Rules
 from safeproducer.testing.fake.rules.quotas import CLIENT_ID, USER, Entity, QuotaUsage, describe_entity
+from safeproducer.testing.fake.state import markers
 from safeproducer.testing.fake.state.certificates import Access, Authority, library
 from safeproducer.testing.fake.state.cluster_state import BrokerState
 from safeproducer.testing.fake.state.faults import Faults, Scope, Side
@@ -143,13 +144,15 @@ class QuotaControl(Runtime):
     def advance(self, seconds: float) -> float:
         """Move the cluster's clock on by ``seconds``; returns its time since the Unix epoch. Raises ValueError below 0.
 
-        Producer IDs expire, quotas recover and replicas are copied by it. Waits stay real: delays, the time a throttled
-        connection is muted, long polls. Clients know nothing of it, so new records carry real timestamps.
+        Producer IDs, sessions and transactions expire, quotas recover and replicas are copied by it. Waits stay real:
+        delays, the time a throttled connection is muted, long polls. Clients know nothing of it, so new records carry
+        real timestamps.
         """
 
         def work() -> float:
             now = self._state.clock.advance(seconds)
             self._state.follow()
+            markers.pass_time(self._state)
             self._state.changed()
             return now
 
@@ -192,14 +195,16 @@ class QuotaControl(Runtime):
         return self._call(lambda: state.producer_ids.usage(self._state.clock.now_ms()))
 
 
-def _rules(kip_1269_field: Literal["partition", "topic"], kafka: Literal["4.4", "4.5"], first_epoch: int) -> Rules:
+def _rules(kip_1269_field: str, kafka: str, first_epoch: int, transaction_version: int) -> Rules:
     if kip_1269_field not in ("partition", "topic"):
         raise ValueError(f"kip_1269_field={kip_1269_field!r} is no place of it; give 'partition' or 'topic'")
     if kafka not in ("4.4", "4.5"):
         raise ValueError(f"kafka={kafka!r} is no version whose rules are known; give '4.4' or '4.5'")
     if not 0 <= first_epoch <= _LAST_EPOCH:
         raise ValueError(f"first_epoch={first_epoch} is no epoch; give a number from 0 to {_LAST_EPOCH}")
-    return Rules(kip_1269_field, kafka, first_epoch)
+    if transaction_version not in (1, 2):
+        raise ValueError(f"transaction_version={transaction_version!r} is no version of transactions; give 1 or 2")
+    return Rules(kip_1269_field, kafka, first_epoch, transaction_version)
 
 
 def _credentials(
@@ -211,7 +216,7 @@ def _credentials(
     return Credentials(users, tokens, reauthentication) if logins else None
 
 
-class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, TlsControl, GroupControl, Reading):
+class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, TlsControl, TransactionControl, Reading):
     """A Kafka cluster on the loopback that any client can connect to, idempotent as Kafka 4.4.0 is.
 
     ``with FakeCluster() as cluster:`` listens on free ports, on a thread of its own; ``cluster.bootstrap`` is the
@@ -236,8 +241,9 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, TlsCo
     a topic that was made anew. ``first_epoch`` is the epoch of each new producer ID; the last one is 32767.
     Raises ValueError for what a broker would not start with.
 
-    Consumer groups are those of the classic protocol. It has no transactions and no groups of KIP-848 (who asks for
-    them gets an error at once, and the test a :class:`FakeClusterWarning`), and no authorization.
+    ``transaction_version`` is what clients are told: with 2 those that can begin a new epoch at each end (KIP-890).
+    Consumer groups are those of the classic protocol: who asks for one of KIP-848 gets an error at once, and the test a
+    :class:`FakeClusterWarning`. It has no authorization.
     """
 
     def __init__(
@@ -254,6 +260,7 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, TlsCo
         replica_link: float | None = None,
         kafka: Literal["4.4", "4.5"] = "4.4",
         first_epoch: int = 0,
+        transaction_version: Literal[1, 2] = 2,
         timeout: float = 10,
     ) -> None:
         if brokers < 1:
@@ -267,7 +274,7 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, TlsCo
         if tls:
             library()
         access = Access(_credentials(users, tokens, reauthentication))
-        rules = _rules(kip_1269_field, kafka, first_epoch)
+        rules = _rules(kip_1269_field, kafka, first_epoch, transaction_version)
         super().__init__(timeout)
         self._size = brokers
         self._kip_1269 = kip_1269
@@ -316,8 +323,8 @@ class FakeCluster(BrokerControl, TopicControl, QuotaControl, FaultControl, TlsCo
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(self._timeout)
             self._loop.close()
-            if self._state.access.authority is not None:
-                self._state.access.authority.close()
+            if (authority := self._state.access.authority) is not None:
+                authority.close()
 
     async def _start_all(self) -> None:
         for broker in self._brokers.values():

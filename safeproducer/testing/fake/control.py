@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Self, TypedDict, TypeVar
+from typing import Any, Literal, Self, TypedDict, TypeVar
 
 from safeproducer.policy.replication import Side
 from safeproducer.testing.fake.handlers.request import LOOPBACK
@@ -12,7 +12,7 @@ from safeproducer.testing.fake.network.broker import Broker
 from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.rules.producer_state import ProducerEntry
 from safeproducer.testing.fake.rules.records import StoredRecord, read_records
-from safeproducer.testing.fake.state import topic_changes
+from safeproducer.testing.fake.state import markers, topic_changes
 from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState, JournalEntry
 from safeproducer.testing.fake.state.topics import NO_LEADER, Partition
 from safeproducer.testing.produce import BatchHeader
@@ -264,13 +264,26 @@ class Reading(Runtime):
         """The batches in the log, oldest first, by their headers."""
         return [header for header, _ in self._stored(topic, partition)]
 
-    def log(self, topic: str, partition: int = 0) -> list[StoredRecord]:
-        """All records in the log, unpacked. Raises WireError for a batch that holds none."""
-        return [record for header, data in self._stored(topic, partition) for record in read_records(header, data)]
+    def log(
+        self,
+        topic: str,
+        partition: int = 0,
+        isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    ) -> list[StoredRecord]:
+        """All records in the log, unpacked, or with ``isolation`` those that readers of committed records see.
 
-    def _stored(self, topic: str, partition: int) -> list[tuple[BatchHeader, bytes]]:
+        Raises WireError for a batch that holds none.
+        """
+        if isolation not in ("read_uncommitted", "read_committed"):
+            raise ValueError(f"isolation={isolation!r}: give 'read_uncommitted' or 'read_committed'")
+        stored = self._stored(topic, partition, committed=isolation == "read_committed")
+        return [record for header, data in stored if not header.control for record in read_records(header, data)]
+
+    def _stored(self, topic: str, partition: int, *, committed: bool = False) -> list[tuple[BatchHeader, bytes]]:
         def work() -> list[tuple[BatchHeader, bytes]]:
-            return self._partition(topic, partition).log.batches()
+            markers.pass_time(self._state)
+            found = self._partition(topic, partition)
+            return found.committed() if committed else found.log.batches()
 
         return self._call(work)
 

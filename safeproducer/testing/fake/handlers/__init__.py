@@ -4,7 +4,7 @@ import re
 
 from safeproducer.policy.window import PRODUCE_VERSION
 from safeproducer.testing.codec import Body
-from safeproducer.testing.fake.handlers import admin, groups, metadata, read, write
+from safeproducer.testing.fake.handlers import admin, groups, metadata, read, transactions, write
 from safeproducer.testing.fake.handlers.request import Handler, Request
 from safeproducer.testing.fake.state.cluster_state import BrokerState
 from safeproducer.testing.fake.state.sasl import SaslError
@@ -47,6 +47,7 @@ UNSUPPORTED_VERSION, INVALID_REQUEST, REBOOTSTRAP_REQUIRED = 35, 42, 129
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 # Brokers say that they serve these although they do not: older librdkafka wants it (KAFKA-18659).
 _ADVERTISED_FROM = {"Produce": 0}
+_FEATURES_SINCE = 3
 
 
 def served(api: str, broker: BrokerState) -> tuple[int, int]:
@@ -74,7 +75,18 @@ def api_versions(request: Request) -> Body:
     if request.error == UNSUPPORTED_VERSION:
         first, last, _ = SERVED["ApiVersions"]
         keys.append({"api_key": api_key("ApiVersions"), "min_version": first, "max_version": last})
-    return {"error_code": request.error, "api_keys": sorted(keys, key=lambda entry: entry["api_key"])}
+    answer = {"error_code": request.error, "api_keys": sorted(keys, key=lambda entry: entry["api_key"])}
+    return answer if request.error or request.header.version < _FEATURES_SINCE else {**answer, **_features(request)}
+
+
+def _features(request: Request) -> Body:
+    """The version of transactions (KIP-890), by which clients choose versions of other APIs."""
+    name, level = "transaction.version", request.cluster.rules.transaction_version
+    return {
+        "supported_features": [{"name": name, "min_version": 0, "max_version": 2}],
+        "finalized_features_epoch": 1,
+        "finalized_features": [{"name": name, "min_version_level": level, "max_version_level": level}],
+    }
 
 
 def _refusal(request: Request) -> int:
@@ -89,6 +101,8 @@ def _refusal(request: Request) -> int:
 
 
 SERVED: dict[str, tuple[int, int, Handler]] = {
+    "AddOffsetsToTxn": (0, 4, transactions.add_offsets),
+    "AddPartitionsToTxn": (0, 5, transactions.add_partitions),
     "AlterClientQuotas": (0, 1, admin.alter_client_quotas),
     "AlterPartitionReassignments": (0, 1, metadata.alter_reassignments),
     "ApiVersions": (0, 5, api_versions),
@@ -104,16 +118,19 @@ SERVED: dict[str, tuple[int, int, Handler]] = {
     "DescribeLogDirs": (1, 5, metadata.describe_log_dirs),
     "DescribeProducers": (0, 0, write.describe_producers),
     "DescribeTopicPartitions": (0, 0, metadata.describe_topic_partitions),
+    "DescribeTransactions": (0, 0, transactions.describe_transactions),
+    "EndTxn": (0, 5, transactions.end_txn),
     "Fetch": (4, 18, read.fetch),
     "FindCoordinator": (0, 6, groups.find_coordinator),
     "Heartbeat": (0, 4, groups.heartbeat),
     "IncrementalAlterConfigs": (0, 1, admin.alter_configs),
-    "InitProducerId": (0, 5, write.init_producer_id),
+    "InitProducerId": (0, 5, transactions.init_producer_id),
     "JoinGroup": (0, 9, groups.join_group),
     "LeaveGroup": (0, 5, groups.leave_group),
     "ListGroups": (0, 5, groups.list_groups),
     "ListOffsets": (1, 11, read.list_offsets),
     "ListPartitionReassignments": (0, 0, metadata.list_reassignments),
+    "ListTransactions": (0, 2, transactions.list_transactions),
     "Metadata": (0, 13, metadata.metadata),
     "OffsetCommit": (2, 10, groups.offset_commit),
     "OffsetFetch": (1, 10, groups.offset_fetch),
@@ -122,4 +139,6 @@ SERVED: dict[str, tuple[int, int, Handler]] = {
     "SaslAuthenticate": (0, 2, sasl_authenticate),
     "SaslHandshake": (0, 1, sasl_handshake),
     "SyncGroup": (0, 5, groups.sync_group),
+    "TxnOffsetCommit": (0, 5, transactions.txn_offset_commit),
+    "WriteTxnMarkers": (1, 2, transactions.write_txn_markers),
 }

@@ -1,7 +1,7 @@
 """Consumer groups of the classic protocol: FindCoordinator, members, offsets, and what admin clients ask.
 
 ConsumerGroupHeartbeat: members of the new protocol (KIP-848) are refused, by error 42, which no client tries again;
-were it not served they would wait for ever. So are transactions and share groups, when their coordinator is looked for.
+were it not served they would wait for ever. So are share groups, when their coordinator is looked for.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ from safeproducer.testing.fake.rules.groups import (
 )
 
 OFFSET_METADATA_TOO_LARGE, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_GROUP_ID = 12, 15, 16, 24
-INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 42, 53
-NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND = 68, 69
+INVALID_REQUEST = 42
+NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, UNSTABLE_OFFSET_COMMIT = 68, 69, 88
 _MOST_METADATA = 4096
 _GROUP, _TRANSACTION, _SHARE = range(3)
 _NULL_NAMES, _MEMBERS, _TOLD_BY_ERROR, _TOP_LEVEL, _MANY, _NOT_FOUND = 7, 3, 6, 2, 8, 9
@@ -40,19 +40,9 @@ OffsetCommit that tells a group that is not there from one of another generation
 _ALL_OPERATIONS = 0b1_0001_0100_1000
 _CLASSIC = "classic"
 
-_MISSING = {
-    _TRANSACTION: (
-        TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        "transactions",
-        "leave transactional.id away, or use a real broker",
-    ),
-    _SHARE: (INVALID_REQUEST, "share groups", "use a real broker"),
-}
-"""By the kind of coordinator: the error, what is missing, and the way out."""
-
 
 def find_coordinator(request: Request) -> Body:
-    """The broker of each key, or an error that no client retries; librdkafka takes only one about rights so."""
+    """The broker of each key, or an error that no client retries."""
     kind, keys = request.body.get("key_type", _GROUP), request.body.get("coordinator_keys", ())
     found = [{"key": key, **_coordinator(request, kind, key)} for key in keys]
     return {**_coordinator(request, kind, request.body.get("key", "")), "coordinators": found}
@@ -62,14 +52,15 @@ def _coordinator(request: Request, kind: int, key: str) -> Body:
     answer = {"error_code": request.error, "error_message": None, "node_id": -1, "host": "", "port": -1}
     if request.error:
         return answer
-    if kind == _GROUP:
-        broker = request.cluster.brokers.get(request.cluster.coordinator(key))
-        if broker is None:
+    if kind in (_GROUP, _TRANSACTION):
+        brokers, found = request.cluster.brokers, request.cluster.coordinator(key)
+        if found not in brokers:
             return {**answer, "error_code": COORDINATOR_NOT_AVAILABLE}
+        broker = brokers[found]
         return {**answer, "node_id": broker.id, "host": LOOPBACK, "port": broker.port}
-    error, what, way_out = _MISSING.get(kind, (INVALID_REQUEST, f"coordinators of kind {kind}", "there are none"))
-    request.warn(what, way_out)
-    return {**answer, "error_code": error, "error_message": f"FakeCluster has no {what}: {way_out}"}
+    what = "share groups" if kind == _SHARE else f"coordinators of kind {kind}"
+    request.warn(what, "use a real broker")
+    return {**answer, "error_code": INVALID_REQUEST, "error_message": f"FakeCluster has no {what}: use a real broker"}
 
 
 def heartbeat_anew(request: Request) -> Body:
@@ -82,7 +73,7 @@ def heartbeat_anew(request: Request) -> Body:
     return {"error_code": error, "error_message": text, "member_epoch": -1, "heartbeat_interval_ms": 0}
 
 
-def _find(request: Request, group_id: str, missing: int = 0) -> Group:
+def find(request: Request, group_id: str, missing: int = 0) -> Group:
     """The group, as it is now; ``missing``: the error if there is none, else it is made. Raises GroupError."""
     if request.error:
         raise GroupError(request.error)
@@ -110,7 +101,7 @@ async def join_group(request: Request) -> Body:
     new_id = f"{body.get('group_instance_id') or client}-{uuid.uuid4()}"
 
     def join() -> tuple[Group, Reply]:
-        group = _find(request, _named(request), UNKNOWN_MEMBER_ID if body["member_id"] else 0)
+        group = find(request, _named(request), UNKNOWN_MEMBER_ID if body["member_id"] else 0)
         return group, group.join(body, version, client, new_id, request.now)
 
     nobody = {"generation_id": -1, "protocol_name": None, "leader": "", "member_id": body["member_id"], "members": []}
@@ -124,7 +115,7 @@ async def sync_group(request: Request) -> Body:
     """Answered when the leader has brought the assignment."""
 
     def sync() -> tuple[Group, Reply]:
-        group = _find(request, _named(request), UNKNOWN_MEMBER_ID)
+        group = find(request, _named(request), UNKNOWN_MEMBER_ID)
         return group, group.sync(request.body, request.now)
 
     return await _when_told(request, sync, {"assignment": b"", "protocol_type": None, "protocol_name": None})
@@ -159,7 +150,7 @@ def _answered(request: Request, group: Group, reply: Reply) -> Body | None:
 def heartbeat(request: Request) -> Body:
     """A member lives, and learns of a rebalance."""
     try:
-        group = _find(request, _named(request), UNKNOWN_MEMBER_ID)
+        group = find(request, _named(request), UNKNOWN_MEMBER_ID)
         return {"error_code": group.heartbeat(request.body, request.now)}
     except GroupError as error:
         return {"error_code": error.code}
@@ -170,7 +161,7 @@ def leave_group(request: Request) -> Body:
     body, members = request.body, []
     named = body.get("members", [{"member_id": body.get("member_id", ""), "group_instance_id": None}])
     try:
-        group = _find(request, _named(request), UNKNOWN_MEMBER_ID)
+        group = find(request, _named(request), UNKNOWN_MEMBER_ID)
         for member in named:
             error = 0
             try:
@@ -193,7 +184,7 @@ def offset_commit(request: Request) -> Body:
     generation = body["generation_id_or_member_epoch"]
     unknown = GROUP_ID_NOT_FOUND if request.header.version >= _NOT_FOUND else ILLEGAL_GENERATION
     try:
-        group = _find(request, body["group_id"], unknown if generation >= 0 else 0)
+        group = find(request, body["group_id"], unknown if generation >= 0 else 0)
         group.may_commit(body, generation, request.now)
     except GroupError as refusal:
         error = refusal.code
@@ -233,11 +224,12 @@ def offset_fetch(request: Request) -> Body:
 def _offsets(request: Request, wanted: Body) -> Body:
     group_id, cluster = wanted["group_id"], request.cluster
     try:
-        known = _find(request, group_id, GROUP_ID_NOT_FOUND).offsets
+        group = find(request, group_id, GROUP_ID_NOT_FOUND)
+        known, open_ones = group.offsets, {place for places in group.uncommitted.values() for place in places}
     except GroupError as error:
         if error.code != GROUP_ID_NOT_FOUND:
             return {"group_id": group_id, "error_code": error.code, "topics": []}
-        known = {}
+        known, open_ones = {}, set()
     topics = wanted["topics"]
     if topics is None:
         topics = [
@@ -252,7 +244,10 @@ def _offsets(request: Request, wanted: Body) -> Body:
     def answer(topic: Body, index: int) -> Body:
         found = cluster.find_topic(topic.get("name"), topic.get("topic_id"))
         error = UNKNOWN_TOPIC_ID if found is None and not topic.get("name") else 0
-        offset, epoch, metadata = known.get((found.name if found else topic.get("name", ""), index), Offset(-1))
+        place = found.name if found else topic.get("name", ""), index
+        offset, epoch, metadata = known.get(place, Offset(-1))
+        if place in open_ones and request.body.get("require_stable"):
+            error, (offset, epoch, metadata) = UNSTABLE_OFFSET_COMMIT, Offset(-1)
         told = {"committed_offset": offset, "committed_leader_epoch": epoch, "metadata": metadata}
         return {"partition_index": index, "error_code": error, **told}
 
@@ -267,7 +262,7 @@ def describe_groups(request: Request) -> Body:
 def _description(request: Request, group_id: str) -> Body:
     nothing = {"group_id": group_id, "protocol_type": "", "protocol_data": "", "members": []}
     try:
-        group = _find(request, group_id, GROUP_ID_NOT_FOUND)
+        group = find(request, group_id, GROUP_ID_NOT_FOUND)
     except GroupError as error:
         if error.code != GROUP_ID_NOT_FOUND:
             return {**nothing, "error_code": error.code, "group_state": ""}
@@ -306,9 +301,10 @@ def list_groups(request: Request) -> Body:
     listed: list[Any] = []
     for group_id in [*request.cluster.groups]:
         if request.cluster.coordinator(group_id) == request.broker.id and (not types or _CLASSIC in types):
-            group = _find(request, group_id)
-            if not states or group.state.value.lower() in states:
-                told = {"protocol_type": group.type, "group_state": group.state.value, "group_type": _CLASSIC}
+            group = find(request, group_id)
+            state = group.state.value
+            if not states or state.lower() in states:
+                told = {"protocol_type": group.type, "group_state": state, "group_type": _CLASSIC}
                 listed.append({"group_id": group_id, **told})
     return {"error_code": 0, "groups": listed}
 
@@ -319,7 +315,7 @@ def delete_groups(request: Request) -> Body:
     for group_id in request.body["groups_names"]:
         error = 0
         try:
-            if _find(request, group_id, GROUP_ID_NOT_FOUND).state is not State.EMPTY:
+            if find(request, group_id, GROUP_ID_NOT_FOUND).state is not State.EMPTY:
                 raise GroupError(NON_EMPTY_GROUP)
             del request.cluster.groups[group_id]
         except GroupError as refusal:

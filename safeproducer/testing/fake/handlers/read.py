@@ -5,6 +5,8 @@ import asyncio
 from safeproducer.testing.codec import Body, WireError
 from safeproducer.testing.fake.handlers.request import Request, by_partition
 from safeproducer.testing.fake.rules.records import read_records
+from safeproducer.testing.fake.rules.transactions import Aborted
+from safeproducer.testing.fake.state import markers
 from safeproducer.testing.fake.state.topics import Partition
 
 OFFSET_OUT_OF_RANGE = 1
@@ -12,6 +14,7 @@ FETCH_SESSION_ID_NOT_FOUND = 70
 UNSUPPORTED_VERSION = 35
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING = range(-1, -7, -1)
 _NO_LIMIT = 1 << 30
+_READ_COMMITTED = 1
 
 
 async def fetch(request: Request) -> Body:
@@ -22,6 +25,7 @@ async def fetch(request: Request) -> Body:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + body["max_wait_ms"] / 1000
     while True:
+        markers.pass_time(request.cluster)
         answer, size, failed = _read_all(request)
         left = deadline - loop.time()
         if failed or size >= min(body["min_bytes"], body.get("max_bytes", _NO_LIMIT)) or left <= 0:
@@ -52,25 +56,33 @@ def _read_one(request: Request, topic: Body, wanted: Body, left: int, *, at_leas
     _, partition, error = request.find_led(
         topic.get("topic"), topic.get("topic_id"), wanted["partition"], wanted.get("current_leader_epoch", -1)
     )
-    end, records = -1, b""
+    end, stable, records, aborted = -1, -1, b"", None
+    committed = request.body.get("isolation_level", 0) == _READ_COMMITTED
     if partition is not None and not error:
         log, offset = partition.log, wanted["fetch_offset"]
         if not log.start_offset <= offset <= log.end_offset:
             error = OFFSET_OUT_OF_RANGE
         else:
-            end, most = partition.high_watermark, max(min(left, wanted["partition_max_bytes"]), 0)
-            records = log.read(offset, most, end, at_least_one=at_least_one)
+            end, stable = partition.high_watermark, partition.last_stable_offset
+            most = max(min(left, wanted["partition_max_bytes"]), 0)
+            records = log.read(offset, most, stable if committed else end, at_least_one=at_least_one)
+            if committed:
+                aborted = [{"producer_id": a.producer_id, "first_offset": a.first} for a in _aborted(partition, offset)]
     return {
         "partition_index": wanted["partition"],
         "error_code": error,
         "high_watermark": end,
-        "last_stable_offset": end,
+        "last_stable_offset": stable,
         "log_start_offset": -1 if error or partition is None else partition.log.start_offset,
-        "aborted_transactions": None,
+        "aborted_transactions": aborted,
         "preferred_read_replica": -1,
         "records": records,
         **request.leader_hint(partition, error),
     }
+
+
+def _aborted(partition: Partition, offset: int) -> list[Aborted]:
+    return partition.transactions.aborted(offset, partition.last_stable_offset)
 
 
 def offset_for_leader_epoch(request: Request) -> Body:
@@ -89,11 +101,16 @@ def offset_for_leader_epoch(request: Request) -> Body:
 def list_offsets(request: Request) -> Body:
     """Earliest, latest, that of the newest timestamp, or the first record at or after a timestamp."""
 
+    markers.pass_time(request.cluster)
+    committed = request.body.get("isolation_level", 0) == _READ_COMMITTED
+
     def answer(topic: Body, wanted: Body) -> Body:
         index, asked = wanted["partition_index"], wanted["timestamp"]
         _, partition, error = request.find_led(topic["name"], None, index, wanted.get("current_leader_epoch", -1))
         error = request.error or error or (UNSUPPORTED_VERSION if asked < _EARLIEST_PENDING else 0)
         timestamp, offset = (-1, -1) if partition is None or error else _find(partition, asked)
+        if asked == _LATEST and partition is not None and not error and committed:
+            offset = partition.last_stable_offset
         epoch = partition.leader_epoch if partition is not None and offset >= 0 else -1
         found = {"timestamp": timestamp, "offset": offset, "leader_epoch": epoch}
         return {"partition_index": index, "error_code": error, **found}

@@ -1,6 +1,6 @@
 """Produce: check, decide, append. Batches are known by their headers alone; records are never unpacked.
 
-InitProducerId and DescribeProducers.
+DescribeProducers.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from safeproducer.policy import window
 from safeproducer.testing.codec import Body, WireError
+from safeproducer.testing.fake.handlers import transactions
 from safeproducer.testing.fake.handlers.request import (
     NOT_LEADER_OR_FOLLOWER,
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -134,7 +135,10 @@ def _partition(request: Request, name: str | None, topic_id: uuid.UUID | None, d
     appended = _NOT_APPENDED
     reason: str | None = None
     if not error and topic is not None and partition is not None:
-        error, reason = _check(request, topic, partition, batch, acks)
+        if batch.header.transactional:
+            error, reason = transactions.admit(request, topic, partition, batch.header), None
+        if not error:
+            error, reason = _check(request, topic, partition, batch, acks)
         if not error:
             error, reason = _admit(request, batch.header.producer_id)
         if not error:
@@ -196,8 +200,10 @@ def _invalid(header: BatchHeader) -> str | None:
         return f"{header.count} records with a last offset delta of {header.last_offset_delta}"
     if header.base_offset:
         return f"the first offset is {header.base_offset}; clients count from 0"
-    if header.control or header.transactional:
-        return "FakeCluster has no transactions, and clients write no control batches"
+    if header.control:
+        return "clients write no control batches"
+    if header.transactional and header.producer_id < 0:
+        return "a batch of a transaction without a producer"
     if header.producer_id >= 0 and header.base_sequence < 0:
         return f"producer {header.producer_id} without a sequence"
     return None
@@ -232,6 +238,8 @@ def _append(request: Request, topic: Topic, partition: Partition, batch: Produce
         broker = cluster.brokers[replica]
         states = cluster.producers(partition, broker)
         states.append(sequence, offset, header.max_timestamp, cluster.retain(broker, topic))
+    if header.transactional:
+        partition.transactions.append(header.producer_id, header.epoch, offset)
     return Appended(0, offset, False, stamp)
 
 
@@ -243,21 +251,6 @@ def _store(request: Request, topic: Topic, partition: Partition, batch: Produced
         request.cluster.follow()
         fetchers.append(topic, partition, log.end_bytes - before)
     return offset
-
-
-INVALID_REQUEST = 42
-
-
-def init_producer_id(request: Request) -> Body:
-    """A new ID for each call, as Kafka does for a producer without a transactional ID.
-
-    There is no transaction coordinator: a transactional ID is answered with INVALID_REQUEST.
-    """
-    error = request.error or (INVALID_REQUEST if request.body["transactional_id"] is not None else 0)
-    if error:
-        return {"error_code": error, "producer_id": -1, "producer_epoch": -1}
-    cluster = request.cluster
-    return {"producer_id": cluster.new_producer_id(), "producer_epoch": cluster.rules.first_epoch}
 
 
 def describe_producers(request: Request) -> Body:
@@ -283,9 +276,9 @@ def _producers_of(request: Request, name: str, index: int) -> Body:
             "producer_id": producer_id,
             "producer_epoch": entry.epoch,
             "last_sequence": entry.last_sequence,
-            "last_timestamp": entry.batches[-1].timestamp,
-            "coordinator_epoch": -1,
-            "current_txn_start_offset": -1,
+            "last_timestamp": entry.timestamp,
+            "coordinator_epoch": entry.coordinator_epoch,
+            "current_txn_start_offset": partition.transactions.first_offset(producer_id),
         }
         for producer_id, entry in request.cluster.producers(partition, request.broker).entries().items()
     ]

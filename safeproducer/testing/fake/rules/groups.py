@@ -6,7 +6,7 @@ for other members are :class:`Reply` objects, which get their ``answer`` later. 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -88,6 +88,8 @@ class Group:
     """Members that have an ID and have not joined yet, and until when they may."""
     unsynced: set[str] = field(default_factory=set)
     offsets: dict[tuple[str, int], Offset] = field(default_factory=dict)
+    uncommitted: dict[int, dict[tuple[str, int], Offset]] = field(default_factory=dict)
+    """Offsets of transactions that are open, by producer ID."""
     deadline: int | None = None
     """When the rebalance goes on without those that are missing."""
 
@@ -367,8 +369,10 @@ class Group:
         if not transactional and self.state is State.COMPLETING:
             raise GroupError(REBALANCE_IN_PROGRESS)
 
-    def commit(self, offsets: Iterable[tuple[tuple[str, int], Offset]]) -> None:
-        self.offsets.update(offsets)
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """Its offsets are committed, or forgotten."""
+        offsets = self.uncommitted.pop(producer_id, {})
+        self.offsets.update(offsets if commit else {})
 
 
 def _refusal(error: int, member_id: str) -> Body:

@@ -37,6 +37,7 @@ class Rules:
     kip_1269_field: str = "partition"
     kafka: str = "4.4"
     first_epoch: int = 0
+    transaction_version: int = 2
 
 
 class Decision(Enum):
@@ -73,15 +74,23 @@ class AppendedBatch:
 
 @dataclass(slots=True)
 class ProducerEntry:
-    """The state of one producer ID: its ``epoch``, and ``batches`` oldest first, never empty."""
+    """The state of one producer ID: its ``epoch``, and ``batches`` oldest first, none after the marker of a new one."""
 
     epoch: int
     batches: deque[AppendedBatch] = field(default_factory=deque)
+    coordinator_epoch: int = -1
+    marked: int = -1
+    """The time in ms of its newest marker."""
 
     @property
     def last_sequence(self) -> int:
-        """That of the last record."""
-        return self.batches[-1].last
+        """That of the last record, -1 if there is none of this epoch."""
+        return self.batches[-1].last if self.batches else -1
+
+    @property
+    def timestamp(self) -> int:
+        """The newest time in ms of its batches and markers."""
+        return max(self.marked, self.batches[-1].timestamp if self.batches else -1)
 
     def window(self, retain: int) -> Iterator[AppendedBatch]:
         """The last ``retain`` batches, newest first, even if more are still stored from before N was lowered."""
@@ -125,10 +134,17 @@ class ProducerStates:
         while len(known.batches) > retain:
             known.batches.popleft()
 
+    def mark(self, producer_id: int, epoch: int, coordinator_epoch: int, now: int) -> None:
+        """The marker of a transaction is in the log; with a newer epoch the next batch begins at sequence 0."""
+        known = self._entries.get(producer_id)
+        if known is None or epoch > known.epoch:
+            known = self._entries[producer_id] = ProducerEntry(epoch)
+        known.coordinator_epoch, known.marked = coordinator_epoch, now
+
     def reload(self) -> None:
         """Keep what a restart leaves: a snapshot holds the last batch of each producer, so the window is 1 at first."""
         for entry in self._entries.values():
-            entry.batches = deque([entry.batches[-1]])
+            entry.batches = deque([*entry.batches][-1:])
 
     def truncate(self, end_offset: int) -> None:
         """Forget the batches from this offset on, which are in the log no more."""
@@ -156,13 +172,13 @@ class ProducerStates:
             self._drop(newest, age)
 
     def _drop(self, now: int, age: int) -> None:
-        expired = [one for one, entry in self._entries.items() if now - entry.batches[-1].timestamp >= age]
+        expired = [one for one, entry in self._entries.items() if now - entry.timestamp >= age]
         for producer_id in expired:
             del self._entries[producer_id]
 
     def entries(self) -> dict[int, ProducerEntry]:
         """By producer ID; copies, which nobody changes any more."""
         return {
-            producer_id: ProducerEntry(entry.epoch, deque(entry.batches))
+            producer_id: ProducerEntry(entry.epoch, deque(entry.batches), entry.coordinator_epoch, entry.marked)
             for producer_id, entry in self._entries.items()
         }

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from safeproducer.testing.fake.rules.producer_state import ProducerStates
 from safeproducer.testing.fake.rules.replication import Copies
+from safeproducer.testing.fake.rules.transactions import OpenTransactions
 from safeproducer.testing.produce import BatchHeader, read_batch_headers
 
 _OFFSET = struct.Struct(">q")
@@ -126,6 +127,7 @@ class Partition:
     epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     """Leader epochs and the offsets they began at, oldest first; those without a record are dropped (KIP-101)."""
     states: dict[int, ProducerStates] = field(default_factory=dict)
+    transactions: OpenTransactions = field(default_factory=OpenTransactions)
     copies: Copies | None = None
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
@@ -157,6 +159,23 @@ class Partition:
     def high_watermark(self) -> int:
         """The offset behind the last committed record."""
         return self.log.end_offset if self.copies is None else self.log.offset(self.copies.committed)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The offset behind the last record of which it is known whether it was committed or aborted."""
+        return self.transactions.stable(self.high_watermark)
+
+    def committed(self) -> list[tuple[BatchHeader, bytes]]:
+        """The batches in front of the last stable offset, without those of aborted transactions."""
+        end = self.last_stable_offset
+        aborted = self.transactions.aborted(0, end)
+
+        def is_aborted(header: BatchHeader) -> bool:
+            mine = (one for one in aborted if one.producer_id == header.producer_id)
+            return header.transactional and any(one.first <= header.base_offset < one.last for one in mine)
+
+        batches = self.log.batches()
+        return [(header, data) for header, data in batches if header.base_offset < end and not is_aborted(header)]
 
     def move(self, replicas: Collection[int]) -> None:
         """Move to these replicas; those of before, to end a move. Those that go stay until :meth:`finish_move`."""

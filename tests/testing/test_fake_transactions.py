@@ -1,0 +1,432 @@
+"""Transactions in a test: by all libraries; coordinators, leaders and time move, and answers are lost."""
+
+import asyncio
+import random
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import aiokafka  # type: ignore[import-untyped]
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from safeproducer import SafeProducer
+from safeproducer.testing import FakeCluster
+from safeproducer.testing.codec import WireError
+from tests.conformance.test_transactions import ABORT, COMMIT, FENCED, INVALID_EPOCH, Tx
+from tests.testing.raw import RawClient
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it reads its own schemas in a deprecated way
+    import kafka  # type: ignore[import-untyped]
+
+PATIENCE = 20
+NOT_COORDINATOR = 16
+
+
+def settings(cluster: FakeCluster, name: str = "tx", **more: Any) -> dict[str, Any]:
+    return {"bootstrap.servers": cluster.bootstrap, "transactional.id": name, "log_level": 0, **more}
+
+
+def with_confluent(make: type[Producer]) -> Callable[[FakeCluster], None]:
+    def work(cluster: FakeCluster) -> None:
+        client = make(settings(cluster))
+        client.init_transactions(PATIENCE)
+        for committed in (True, False, True):
+            client.begin_transaction()
+            for number in range(4):
+                client.produce("t", b"%d" % committed, partition=number % 2)
+            if committed:
+                client.commit_transaction(PATIENCE)
+            else:
+                client.flush(PATIENCE)
+                client.abort_transaction(PATIENCE)
+
+    return work
+
+
+def with_kafka_python(cluster: FakeCluster) -> None:
+    client = kafka.KafkaProducer(bootstrap_servers=cluster.bootstrap, transactional_id="tx", enable_idempotence=True)
+    client.init_transactions()
+    for committed in (True, False, True):
+        client.begin_transaction()
+        sent = [client.send("t", b"%d" % committed, partition=number % 2) for number in range(4)]
+        for one in sent:
+            one.get(PATIENCE)
+        if committed:
+            client.commit_transaction()
+        else:
+            client.abort_transaction()
+    client.close(5)
+
+
+def with_aiokafka(cluster: FakeCluster) -> None:
+    async def work() -> None:
+        client = aiokafka.AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, transactional_id="tx")
+        async with client:
+            for committed in (True, False, True):
+                await client.begin_transaction()
+                for number in range(4):
+                    await client.send_and_wait("t", b"%d" % committed, partition=number % 2)
+                await (client.commit_transaction() if committed else client.abort_transaction())
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # it asks asyncio for what is going away
+        asyncio.run(asyncio.wait_for(work(), PATIENCE))
+
+
+def consumed(cluster: FakeCluster, topic: str, partitions: int, wanted: int) -> list[bytes | None]:
+    """What a reader of committed records gets: at least so many, and those that come soon after."""
+    client = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "reader",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    client.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    found: list[bytes | None] = []
+    deadline = time.monotonic() + PATIENCE
+    while len(found) < wanted and time.monotonic() < deadline:
+        found += [message.value() for message in client.consume(1000, 0.1)]
+    found += [message.value() for message in client.consume(1000, 0.3)]
+    client.close()
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:read_text is deprecated")
+@pytest.mark.parametrize(
+    "work",
+    [
+        pytest.param(with_confluent(Producer), id="confluent_kafka"),
+        pytest.param(with_confluent(SafeProducer), id="safeproducer"),
+        pytest.param(with_kafka_python, id="kafka-python"),
+        pytest.param(with_aiokafka, id="aiokafka"),
+    ],
+)
+def test_every_library_commits_and_aborts(cluster: FakeCluster, work: Callable[[FakeCluster], None]) -> None:
+    """Readers of committed records see what was committed; the log shows both views, and no marker."""
+    cluster.create_topic("t", 2)
+    work(cluster)
+    assert consumed(cluster, "t", 2, 8) == [b"1"] * 8
+    for partition in (0, 1):
+        assert [one.value for one in cluster.log("t", partition)] == [b"1"] * 2 + [b"0"] * 2 + [b"1"] * 2
+        assert [one.value for one in cluster.log("t", partition, isolation="read_committed")] == [b"1"] * 4
+        assert [batch.control for batch in cluster.batches("t", partition)].count(True) == 3
+    found = cluster.transactions()["tx"]
+    assert (found.state, found.partitions, found.groups) == ("CompleteCommit", (), ())
+
+
+def test_what_is_open_is_shown(cluster: FakeCluster) -> None:
+    """Partitions, groups and since when."""
+    cluster.create_topic("t")
+    began = cluster.now()
+    client = Producer(settings(cluster))
+    client.init_transactions(PATIENCE)
+    assert cluster.transactions()["tx"].since is None
+    client.begin_transaction()
+    client.produce("t", b"a")
+    client.flush(PATIENCE)
+    reader = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0})
+    client.send_offsets_to_transaction([TopicPartition("t", 0, 7)], reader.consumer_group_metadata(), PATIENCE)
+    found = cluster.transactions()["tx"]
+    assert (found.state, found.epoch, found.partitions, found.groups) == ("Ongoing", 0, (("t", 0),), ("g",))
+    assert found.since is not None
+    assert began - 1 < found.since < cluster.now() + 1
+    assert cluster.groups()["g"].offsets == {}
+    client.commit_transaction(PATIENCE)
+    assert cluster.groups()["g"].offsets == {("t", 0): 7}
+    reader.close()
+
+
+def test_a_new_instance_fences_the_old_one(cluster: FakeCluster) -> None:
+    """What the old one left open is aborted."""
+    cluster.create_topic("t")
+    old, new = (Producer(settings(cluster)) for _ in range(2))
+    old.init_transactions(PATIENCE)
+    old.begin_transaction()
+    old.produce("t", b"old")
+    old.flush(PATIENCE)
+    new.init_transactions(PATIENCE)
+    with pytest.raises(KafkaException, match="fenced"):
+        old.commit_transaction(PATIENCE)
+    new.begin_transaction()
+    new.produce("t", b"new")
+    new.commit_transaction(PATIENCE)
+    assert consumed(cluster, "t", 1, 1) == [b"new"]
+
+
+@pytest.fixture
+def raw(cluster: FakeCluster) -> Iterator[Tx]:
+    """One transactional producer of version 1, by raw requests to its coordinator, which leads its partition, too."""
+    cluster.create_topic("t")
+    with RawClient(cluster.bootstrap, cluster.leader("t")[0]) as client:
+        made = Tx(client, "t")
+        while cluster.move_coordinator(made.id) != cluster.leader("t")[0]:
+            pass
+        while cluster.move_coordinator(made.group) != cluster.leader("t")[0]:
+            pass
+        yield made
+
+
+def test_time_can_be_moved_to_the_end_of_a_transaction(cluster: FakeCluster, raw: Tx) -> None:
+    """No transaction stays open longer than its time-out, and readers wait no longer."""
+    raw.init(transaction_timeout_ms=30_000)
+    raw.add()
+    raw.write()
+    cluster.advance(29)
+    assert cluster.transactions()[raw.id].state == "Ongoing"
+    cluster.advance(1.5)
+    found = cluster.transactions()[raw.id]
+    assert (found.state, found.epoch) == ("CompleteAbort", raw.epoch + 1)
+    assert cluster.log("t", isolation="read_committed") == []
+    assert raw.try_end(COMMIT)["error_code"] == FENCED
+    assert raw.write() == INVALID_EPOCH
+
+
+def test_a_coordinator_that_moves(cluster: FakeCluster, raw: Tx) -> None:
+    """Whoever asks the old one is sent away; what is open goes on at the new one."""
+    raw.in_state("Ongoing")
+    cluster.move_coordinator(raw.id)
+    assert raw.try_end(COMMIT)["error_code"] == NOT_COORDINATOR
+    assert raw.add() == NOT_COORDINATOR
+    assert raw.try_init()["error_code"] == NOT_COORDINATOR
+    assert raw.described()["error_code"] == NOT_COORDINATOR
+    assert raw.client.ask("ListTransactions", 1)["transaction_states"] == []
+    assert raw.write() == 0
+    while cluster.move_coordinator(raw.id) != cluster.leader("t")[0]:
+        pass
+    raw.end(COMMIT)
+    assert len(cluster.log("t", isolation="read_committed")) == 2
+
+
+def test_an_end_waits_for_a_leader(cluster: FakeCluster, raw: Tx) -> None:
+    """Until all markers are written it is prepared, and readers wait."""
+    cluster.create_topic("u", replication_factor=1)
+    raw.init()
+    home = cluster.leader("t")[0]
+    while cluster.leader("u")[0] == home:
+        cluster.move_coordinator(raw.id)
+        cluster.create_topic("u2", replication_factor=1)
+        break
+    away = cluster.leader("u")[0]
+    assert away != home
+    assert raw.add(topic="u") == 0
+    assert raw.add() == 0
+    assert raw.write() == 0
+    while cluster.move_coordinator(raw.id) != home:
+        pass
+    cluster.stop(away)
+    assert raw.try_end(ABORT)["error_code"] == 0
+    assert cluster.transactions()[raw.id].state == "PrepareAbort"
+    assert raw.add() == 51
+    assert raw.try_init()["error_code"] == 51
+    cluster.start(away)
+    assert cluster.transactions()[raw.id].state == "CompleteAbort"
+    assert [batch.control for batch in cluster.batches("u")] == [True]
+
+
+@pytest.mark.parametrize(
+    "api", ["InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"]
+)
+def test_faults_reach_the_apis_of_transactions(cluster: FakeCluster, raw: Tx, api: str) -> None:
+    """By `api=`: an error without work, and work without an answer."""
+    raw.in_state("Ongoing")
+    raw.add_offsets()
+    asked = {
+        "InitProducerId": lambda: raw.try_init()["error_code"],
+        "AddPartitionsToTxn": raw.add,
+        "AddOffsetsToTxn": raw.add_offsets,
+        "TxnOffsetCommit": lambda: raw.commit_offset(7),
+        "EndTxn": lambda: raw.try_end(COMMIT)["error_code"],
+    }
+    cluster.fail_next(api, NOT_COORDINATOR)
+    assert asked[api]() == NOT_COORDINATOR
+    assert cluster.transactions()[raw.id].state == "Ongoing"
+    cluster.lose_acks(api=api)
+    with pytest.raises(ConnectionError):
+        asked[api]()
+    states = {"EndTxn": "CompleteCommit", "InitProducerId": "CompleteAbort"}
+    assert cluster.transactions()[raw.id].state == states.get(api, "Ongoing")
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_late_end(cluster: FakeCluster, raw: Tx, version: int) -> None:
+    """An EndTxn that was held back until the next transaction has begun: with version 1 it ends that one, and commits
+    what was to be aborted; with a new epoch by each end it is refused."""
+    raw.version = version
+    raw.in_state("Ongoing")
+    late = {"producer_epoch": raw.epoch}
+    raw.end(COMMIT)
+    raw.add()
+    assert raw.write(b"of the next one") == 0
+    error = raw.try_end(COMMIT, **late)["error_code"]
+    raw.settle()
+    seen = [one.value for one in cluster.log("t", isolation="read_committed")]
+    assert seen == ([b"x", b"of the next one"] if version == 4 else [b"x"])
+    assert error == (0 if version == 4 else FENCED)
+
+
+def test_epochs_run_out(cluster: FakeCluster) -> None:
+    """Behind the last one comes a new producer ID, by InitProducerId and by an end of version 2."""
+    with FakeCluster(1, first_epoch=32_764) as other:
+        other.create_topic("t")
+        with RawClient(other.bootstrap) as client:
+            one, two = Tx(client, "t"), Tx(client, "t", 5)
+            assert one.init()["producer_epoch"] == 32_764
+            first = one.pid
+            assert [one.init()["producer_epoch"] for _ in range(3)] == [32_765, 32_766, 0]
+            assert one.pid > first
+            two.in_state("Ongoing")
+            first = two.pid
+            two.end(COMMIT)
+            two.add()
+            answer = two.try_end(COMMIT)
+            assert (answer["error_code"], answer["producer_epoch"]) == (0, 0)
+            assert answer["producer_id"] > first
+
+
+def test_the_version_of_transactions_is_told() -> None:
+    """As a feature, by which clients choose their requests."""
+    for version in (1, 2):
+        with FakeCluster(1, transaction_version=version) as cluster, RawClient(cluster.bootstrap) as client:  # type: ignore[arg-type]
+            answer = client.ask("ApiVersions", 3, client_software_name="a", client_software_version="1")
+            (told,) = answer["finalized_features"]
+            assert (told["name"], told["max_version_level"]) == ("transaction.version", version)
+    with pytest.raises(ValueError, match="transaction_version=3"):
+        FakeCluster(1, transaction_version=3)  # type: ignore[arg-type]
+
+
+def test_a_wrong_isolation_is_refused(cluster: FakeCluster) -> None:
+    cluster.create_topic("t")
+    with pytest.raises(ValueError, match="isolation='all'"):
+        cluster.log("t", isolation="all")  # type: ignore[arg-type]
+
+
+def test_an_admin_client_sees_transactions(cluster: FakeCluster, raw: Tx) -> None:
+    """kafka-python lists and describes them."""
+    raw.in_state("Ongoing")
+    admin = kafka.KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    try:
+        listed = str(admin.list_transactions())
+        assert raw.id in listed
+        assert raw.id in str(admin.describe_transactions([raw.id]))
+    finally:
+        admin.close()
+    assert AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0}).list_topics(timeout=10).topics
+
+
+# ---- a program
+
+
+class Instance:
+    """One instance of a program that reads, transforms and writes in transactions, as confluent's documents have it."""
+
+    def __init__(self, cluster: FakeCluster, name: str) -> None:
+        self.cluster, self.name = cluster, name
+        self.stopped = threading.Event()
+        self.killed = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        self.stopped.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self.stopped.is_set():
+            self.killed.clear()
+            with suppress(KafkaException):
+                self._work()
+
+    def _work(self) -> None:
+        reader = Consumer(
+            {
+                "bootstrap.servers": self.cluster.bootstrap,
+                "group.id": "program",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "heartbeat.interval.ms": 200,
+                "session.timeout.ms": 6000,
+                "log_level": 0,
+            }
+        )
+        writer = Producer(settings(self.cluster, self.name, **{"transaction.timeout.ms": 10_000}))
+        writer.init_transactions(PATIENCE)
+        reader.subscribe(["in"])
+        try:
+            while not self.stopped.is_set() and not self.killed.is_set():
+                messages = [one for one in reader.consume(20, 0.1) if one.error() is None]
+                if messages:
+                    self._transform(reader, writer, messages)
+        finally:
+            reader.close()
+
+    def _transform(self, reader: Consumer, writer: Producer, messages: list[Any]) -> None:
+        writer.begin_transaction()
+        for message in messages:
+            writer.produce("out", message.value(), partition=message.partition())
+        positions = reader.position(reader.assignment())
+        try:
+            writer.send_offsets_to_transaction(positions, reader.consumer_group_metadata(), PATIENCE)
+            while True:
+                try:
+                    writer.commit_transaction(PATIENCE)
+                    return
+                except KafkaException as error:
+                    if not error.args[0].retriable():
+                        raise
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            writer.abort_transaction(PATIENCE)
+            raise  # begins anew where the offsets are
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_consume_transform_produce(seed: int) -> None:
+    """Three instances, restarted at random, with rebalances, coordinators that move, and answers that are lost: readers
+    of committed records get each record once."""
+    rng, records, partitions = random.Random(seed), 600, 3
+    with FakeCluster(3) as cluster:
+        cluster.create_topic("in", partitions)
+        cluster.create_topic("out", partitions)
+        writer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        for number in range(records):
+            writer.produce("in", b"%d" % number, partition=number % partitions)
+        assert writer.flush(PATIENCE) == 0
+        instances = [Instance(cluster, f"tx-{number}") for number in range(3)]
+
+        def read() -> list[bytes | None]:
+            found = [cluster.log("out", one, isolation="read_committed") for one in range(partitions)]
+            return [record.value for log in found for record in log]
+
+        deadline = time.monotonic() + 60
+        while len(read()) < records:
+            assert time.monotonic() < deadline, (len(read()), cluster.transactions(), cluster.groups())
+            trouble = rng.randrange(5)
+            if trouble == 0:
+                cluster.lose_acks(api=rng.choice(("EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "Produce")))
+            elif trouble == 1 and "program" in cluster.groups():
+                cluster.rebalance("program")
+            elif trouble == 2:
+                cluster.move_coordinator(rng.choice(("program", "tx-0", "tx-1", "tx-2")))
+            elif trouble == 3:
+                rng.choice(instances).killed.set()
+            time.sleep(rng.random() * 0.5)
+        for instance in instances:
+            instance.join()
+        assert Counter(read()) == Counter(b"%d" % number for number in range(records))
+        with suppress(WireError):
+            assert sorted(consumed(cluster, "out", partitions, records), key=lambda v: int(v or b"")) == [
+                b"%d" % number for number in range(records)
+            ]

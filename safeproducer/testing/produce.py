@@ -98,6 +98,7 @@ class ProducedBatch:
 
 _MARKER = struct.Struct(">bbbbhhbhib")
 _CONTROL = 0x30
+_KIND_AT = 69  # the lowest byte of the record's key
 
 
 def marker(producer_id: int, epoch: int, coordinator_epoch: int, now_ms: int, *, commit: bool) -> bytes:
@@ -108,6 +109,11 @@ def marker(producer_id: int, epoch: int, coordinator_epoch: int, now_ms: int, *,
     data = bytearray(_BATCH.pack(0, size - _OFFSET_AND_LENGTH, -1, 2, 0, _CONTROL, *numbers) + record)
     struct.pack_into(">I", data, _CRC_AT, crc32c(memoryview(data)[_CHECKED_FROM:]))
     return bytes(data)
+
+
+def is_commit(data: bytes) -> bool:
+    """Whether this marker is of a commit."""
+    return data[_KIND_AT] == 1
 
 
 def read_batch_headers(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:

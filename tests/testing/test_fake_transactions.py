@@ -430,3 +430,44 @@ def test_consume_transform_produce(seed: int) -> None:
             assert sorted(consumed(cluster, "out", partitions, records), key=lambda v: int(v or b"")) == [
                 b"%d" % number for number in range(records)
             ]
+
+
+def test_markers_that_replicas_lack() -> None:
+    """The end is prepared until they have them; a leader that begins without one writes it anew, and what was cut off
+    the log is in no transaction."""
+    with FakeCluster(3, replica_link=100_000_000) as cluster:
+        cluster.create_topic("t", replication_factor=2)
+        leader = cluster.leader("t")[0]
+        follower = leader % 3 + 1
+        with RawClient(cluster.bootstrap, leader) as client:
+            tx = Tx(client, "t")
+            while cluster.move_coordinator(tx.id) != leader:
+                pass
+            tx.in_state("Ongoing")
+            cluster.pause(follower)
+            assert tx.try_end(ABORT)["error_code"] == 0
+            assert cluster.transactions()[tx.id].state == "PrepareAbort"
+            cluster.resume(follower)
+            cluster.wait(lambda c: c.transactions()[tx.id].state == "CompleteAbort")
+            tx.add()
+            tx.write()
+            cluster.pause(follower)
+            tx.try_end(COMMIT)
+            cluster.resume(follower)
+            cluster.stop(leader)
+        cluster.wait(lambda c: c.transactions()[tx.id].state == "CompleteCommit")
+        assert len(cluster.log("t", isolation="read_committed")) == 1
+        assert cluster._state.topics["t"].partitions[0].last_stable_offset == cluster.batches("t")[-1].base_offset + 1
+
+
+def test_a_topic_that_goes_amid_a_transaction(cluster: FakeCluster, raw: Tx) -> None:
+    """The end does not wait for it, also if one with fewer partitions has its name."""
+    cluster.create_topic("gone", 3)
+    raw.init()
+    raw.topic = "gone"
+    assert raw.add(0, 1, 2) == [0, 0, 0]
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin.delete_topics(["gone"])["gone"].result(10)
+    cluster.create_topic("gone")
+    assert raw.try_end(COMMIT)["error_code"] == 0
+    assert cluster.transactions()[raw.id].state == "CompleteCommit"

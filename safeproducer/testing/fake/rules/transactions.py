@@ -60,6 +60,8 @@ class Transaction:
     ended: tuple[int, int] | None = None
     marker: tuple[int, int] = (-1, -1)
     """The producer ID and epoch that the markers of a prepared end carry."""
+    written: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    """The markers that replicas lack: by which leader epoch, and where in bytes they end."""
 
     @property
     def due(self) -> int | None:
@@ -150,7 +152,6 @@ class Transaction:
     def complete(self, new_id: Callable[[], int]) -> None:
         """All markers are written."""
         self.state = _COMPLETE[self.state]
-        self.partitions.clear()
         self.groups.clear()
         if self.epoch >= _LAST_EPOCH and self.ended is not None:
             self.producer_id, self.epoch, self.last_epoch = new_id(), 0, -1
@@ -198,5 +199,5 @@ class OpenTransactions:
 
     def aborted(self, start: int, end: int) -> list[Aborted]:
         """Those with records, or a marker, from one offset to another."""
-        ends = [one.last for one in self._aborted]
-        return [one for one in self._aborted[bisect_left(ends, start) :] if one.first < end]
+        first = bisect_left(self._aborted, start, key=lambda one: one.last)
+        return [one for one in self._aborted[first:] if one.first < end]

@@ -134,9 +134,7 @@ class Fetchers:
         if leader != NO_LEADER and copies is not None:
             end = copies.lead(leader, self._now)
             if end < log.end_bytes:
-                log.truncate(end)
-                for states in partition.states.values():
-                    states.truncate(log.end_offset)
+                partition.truncate(end)
         partition.lead(leader)
         self.news = True
         self._wire(topic, partition)

@@ -26,14 +26,14 @@ def pass_time(cluster: ClusterState) -> None:
 
 
 def complete(cluster: ClusterState, transaction: Transaction) -> None:
-    """Write the markers of a prepared end. Where a partition has no leader the end stays prepared."""
-    producer_id, epoch = transaction.marker
-    for name, index in sorted(transaction.partitions):
-        topic = cluster.topics.get(name)
-        if topic is not None and topic.partitions[index].leader != NO_LEADER:
-            write(cluster, topic, topic.partitions[index], (producer_id, epoch), commit=transaction.commits)
-        if topic is None or topic.partitions[index].leader != NO_LEADER:
-            transaction.partitions.discard((name, index))
+    """Write the markers of a prepared end. Where a leader or a replica is missing it stays prepared."""
+    producer_id, _ = transaction.marker
+    for place in sorted(transaction.partitions):
+        topic = cluster.topics.get(place[0])
+        gone = topic is None or place[1] >= len(topic.partitions)  # deleted, and perhaps made anew
+        if topic is None or gone or _is_marked(cluster, transaction, topic, topic.partitions[place[1]]):
+            transaction.partitions.discard(place)
+            transaction.written.pop(place, None)
     if transaction.partitions:
         return
     for group_id in transaction.groups:
@@ -43,6 +43,19 @@ def complete(cluster: ClusterState, transaction: Transaction) -> None:
     busy = cluster.coordinators.busy
     busy.pop(transaction.id, None)
     cluster.changed()
+
+
+def _is_marked(cluster: ClusterState, transaction: Transaction, topic: Topic, partition: Partition) -> bool:
+    """Write the marker, if this leader has not; returns whether all replicas have it that have to."""
+    if partition.leader == NO_LEADER:
+        return False
+    place, copies = (topic.name, partition.index), partition.copies
+    by, end = transaction.written.get(place, (-1, 0))
+    if by != partition.leader_epoch:
+        write(cluster, topic, partition, transaction.marker, commit=transaction.commits)
+        end = partition.log.end_bytes
+        transaction.written[place] = partition.leader_epoch, end
+    return copies is None or copies.committed >= end
 
 
 def write(

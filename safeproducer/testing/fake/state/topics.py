@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from safeproducer.testing.fake.rules.producer_state import ProducerStates
 from safeproducer.testing.fake.rules.replication import Copies
 from safeproducer.testing.fake.rules.transactions import OpenTransactions
-from safeproducer.testing.produce import BatchHeader, read_batch_headers
+from safeproducer.testing.produce import BatchHeader, is_commit, read_batch_headers
 
 _OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
@@ -176,6 +176,18 @@ class Partition:
 
         batches = self.log.batches()
         return [(header, data) for header, data in batches if header.base_offset < end and not is_aborted(header)]
+
+    def truncate(self, position: int) -> None:
+        """Drop all that ends behind this position, and what is known of it."""
+        self.log.truncate(position)
+        for states in self.states.values():
+            states.truncate(self.log.end_offset)
+        self.transactions = OpenTransactions()
+        for header, data in self.log.batches():
+            if header.control:
+                self.transactions.end(header.producer_id, header.base_offset, commit=is_commit(data))
+            elif header.transactional:
+                self.transactions.append(header.producer_id, header.epoch, header.base_offset)
 
     def move(self, replicas: Collection[int]) -> None:
         """Move to these replicas; those of before, to end a move. Those that go stay until :meth:`finish_move`."""

@@ -27,6 +27,7 @@ from safeproducer.records import are_known, call_site, checked_names
 from safeproducer.runtime import clock, forks, lifetime
 from safeproducer.settings.config import Settings, parse
 from safeproducer.snapshot import CloseReport, Health, Snapshot
+from safeproducer.submitting import Submitting
 
 _HERE = forks.here
 _NOW = 0
@@ -34,7 +35,7 @@ _NUMBERS = frozenset({float, int})
 _ROOM_ROUND = 0.1
 
 
-class SafeProducer(ProducerSlots):
+class SafeProducer(Submitting, ProducerSlots):
     """A drop-in for confluent_kafka.Producer that accounts for every record.
 
     `SafeProducer(config)` takes configuration in all of confluent_kafka's forms; settings beginning with

@@ -8,10 +8,10 @@ from typing import Any
 
 from safeproducer.aio.producer import AsyncSafeProducer
 from safeproducer.aio.threads import LoopCalls, adapted, checked
-from safeproducer.aio.transactions import abort
 from safeproducer.errors import ConfigurationError
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.producer import SafeProducer
+from safeproducer.submitting import abort
 
 _LOOK = 0.01
 

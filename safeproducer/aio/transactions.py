@@ -10,9 +10,7 @@ from typing import Any, Self
 from safeproducer.errors import TransactionError
 from safeproducer.kafka.native import KafkaException
 from safeproducer.producer import SafeProducer
-
-_SETTLES = 2.0
-"""Seconds at most for what was sent before an abort. See _abort()."""
+from safeproducer.submitting import abort
 
 
 class Transactional:
@@ -101,14 +99,3 @@ class Transactional:
             raise cancelled
         finally:
             del cancelled  # it refers to this frame: a cycle
-
-
-def abort(producer: SafeProducer, timeout: float = -1) -> None:
-    """Abort the transaction of `producer`, behind what it has sent.
-
-    librdkafka cannot abort while the coordinator adds a partition to the transaction: the error is fatal (its issue
-    4849). That is the state some 20 ms behind the first record of a partition, which a time limit around a block hits.
-    So what was sent is waited for, briefly.
-    """
-    SafeProducer.flush(producer, _SETTLES)
-    SafeProducer.abort_transaction(producer, timeout)

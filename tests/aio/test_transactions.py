@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from safeproducer import SafeProducer, SafeProducerError
+from safeproducer import SafeProducerError
 from safeproducer.aio import AsyncSafeProducer
+from safeproducer.pipeline.polling import Serving
+from safeproducer.pipeline.transactions import Transactions
 from tests.aio.support import QUIET
 
 Run = Callable[[Any], Any]
@@ -18,24 +20,28 @@ MOCK = {"test.mock.num.brokers": 1, "transactional.id": "tx", **QUIET}
 
 
 class Calls:
-    """Which transaction calls were made of a producer, in order; `slow` ones take a while, `failing` ones raise."""
+    """Which transaction calls were made of a producer, in order; `slow` ones take so many seconds more."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made = list[str]()
         self.slow = dict[str, float]()
-        for name in ("begin_transaction", "commit_transaction", "abort_transaction", "flush"):
-            self._watch(monkeypatch, name)
+        for owner, name in (
+            (Transactions, "begin"),
+            (Transactions, "commit"),
+            (Transactions, "abort"),
+            (Serving, "flush"),
+        ):
+            self._watch(monkeypatch, owner, name)
 
-    def _watch(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-        method = getattr(SafeProducer, name)
+    def _watch(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+        method = getattr(owner, name)
 
-        def watched(producer: SafeProducer, *args: Any) -> Any:
-            self.made.append(name.removesuffix("_transaction"))
+        def watched(*args: Any) -> Any:
+            self.made.append(name)
             time.sleep(self.slow.get(name, 0))
-            return method(producer, *args)
+            return method(*args)
 
-        watched.__name__ = name
-        monkeypatch.setattr(SafeProducer, name, watched)
+        monkeypatch.setattr(owner, name, watched)
 
 
 @pytest.fixture
@@ -77,7 +83,7 @@ def test_an_exception_aborts_behind_what_was_sent(run: Run, calls: Calls) -> Non
     assert calls.made == ["begin", "flush", "abort", "begin", "commit"]
 
 
-@pytest.mark.parametrize("slow", ["begin_transaction", "abort_transaction", ""])
+@pytest.mark.parametrize("slow", ["begin", "abort", ""])
 def test_a_time_limit_aborts(run: Run, calls: Calls, slow: str) -> None:
     """Whether it ends the block, or the begin: that is waited for, and the next block begins."""
     calls.slow[slow] = 0.2
@@ -98,7 +104,7 @@ def test_a_time_limit_aborts(run: Run, calls: Calls, slow: str) -> None:
 
 
 def test_a_commit_that_is_cancelled_says_how_it_ended(run: Run, calls: Calls) -> None:
-    calls.slow["commit_transaction"] = 0.2
+    calls.slow["commit"] = 0.2
 
     async def main() -> None:
         async with AsyncSafeProducer(MOCK) as producer:

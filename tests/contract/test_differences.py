@@ -660,10 +660,9 @@ def test_topic_settings_that_are_none(producer_class: type, is_stock: bool) -> N
 
 
 def test_safe_producer_has_more_methods(producer: Any, is_stock: bool) -> None:
-    """snapshot(), explain() and health() exist in SafeProducer only."""
-    assert hasattr(producer, "snapshot") is not is_stock
-    assert hasattr(producer, "explain") is not is_stock
-    assert hasattr(producer, "health") is not is_stock
+    """They exist in SafeProducer only."""
+    for name in ("snapshot", "explain", "health", "submit", "transaction"):
+        assert hasattr(producer, name) is not is_stock
 
 
 def test_attributes_and_weak_references(producer: Any, is_stock: bool) -> None:

@@ -1,0 +1,131 @@
+"""What SafeProducer has for threads that wait for their records: submit(), and blocks of a transaction."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from safeproducer.errors import (
+    ConfigurationValueError,
+    FatalError,
+    ForkedProducerError,
+    ProducerClosedError,
+    QueueFullError,
+    TransactionError,
+)
+from safeproducer.kafka.native import KafkaException
+from safeproducer.pipeline.accepting import accept, tells_each
+from safeproducer.pipeline.engine import Engine
+from safeproducer.pipeline.transactions import Transactions
+from safeproducer.runtime import clock
+from safeproducer.runtime.log import logger
+from safeproducer.runtime.threads import BackgroundThread, InterruptSafeEvent
+
+if TYPE_CHECKING:
+    from safeproducer.futures import RecordFuture
+
+_ROUND = 0.5
+"""Seconds until a thread that serves finds its producer dropped."""
+_PAUSE = 0.1
+_SETTLES = 2.0
+_threads: weakref.WeakKeyDictionary[Engine, BackgroundThread] = weakref.WeakKeyDictionary()
+
+
+class Submitting:
+    """Methods of SafeProducer. A record is a `topic`, `value`, `key`, `partition`, `timestamp` and `headers`, as of
+    produce()."""
+
+    __slots__ = ()
+
+    def submit(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int = -1,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> RecordFuture:
+        """Accept a record as produce() does; a concurrent.futures.Future of its DeliveredRecord.
+
+        It raises NotWritten or OutcomeUnknown, and ends though nobody polls: from the first one on a thread serves, and
+        callbacks of produce() may run on it. `cancel()` of the future is true only if the record was taken back. Any
+        thread. Raises what produce() raises.
+        """
+        from safeproducer.futures import RecordFuture  # noqa: PLC0415 - concurrent.futures takes long to load
+
+        engine: Engine = self._SafeProducer__engine  # type: ignore[attr-defined]
+        if not tells_each(engine):
+            raise ConfigurationValueError(
+                "delivery.report.only.error", "true", "submit() would never tell of delivered records", "Leave it out"
+            )
+        future = RecordFuture(engine)
+        deadline = clock.monotonic() + self._SafeProducer__settings.max_block  # type: ignore[attr-defined]
+        while True:
+            try:
+                future.ticket = accept(engine, future, topic, value, key, partition, timestamp, headers)
+                break
+            except QueueFullError:
+                if clock.monotonic() >= deadline or engine.route.in_callback:
+                    raise
+                engine.serving.poll(_PAUSE)
+        if (thread := _threads.get(engine)) is None:
+            serve = partial(_serve, weakref.ref(self))
+            trouble = engine.notifications.trouble
+            thread = _threads.setdefault(engine, BackgroundThread("safeproducer-futures", serve, trouble))
+        thread.start()
+        return future
+
+    @contextmanager
+    def transaction(self, timeout: float = -1) -> Iterator[Any]:
+        """Begin a transaction; commit it at the end of the block, and abort it on any exception.
+
+        `timeout`: seconds for the commit, and for the abort. Raises what these raise; if the error of a commit asks for
+        an abort, that is done. TransactionError for a block in a block, and without a `transactional.id`.
+        """
+        transactions: Transactions = self._SafeProducer__transactions  # type: ignore[attr-defined]
+        if self._SafeProducer__settings.transactional_id is None:  # type: ignore[attr-defined]
+            raise TransactionError("set transactional.id, and call init_transactions() once, for transaction()")
+        if transactions.open:
+            raise TransactionError("a transaction is open already: leave its block before another one begins")
+        transactions.begin()
+        try:
+            yield self
+        except BaseException:
+            abort(self, timeout)
+            raise
+        try:
+            transactions.commit(timeout)
+        except KafkaException as error:
+            if error.args[0].txn_requires_abort():
+                abort(self, timeout)
+            raise
+
+
+def abort(producer: Any, timeout: float = -1) -> None:
+    """Abort the transaction of `producer`, behind what it has sent.
+
+    librdkafka cannot abort while the coordinator adds a partition to the transaction: the error is fatal (its issue
+    4849). That is the state some 20 ms behind the first record of a partition, which a time limit around a block hits.
+    So what was sent is waited for, briefly.
+    """
+    producer._SafeProducer__engine.awake().serving.flush(_SETTLES)
+    producer._SafeProducer__transactions.abort(timeout)
+
+
+def _serve(producer: weakref.ref[Any]) -> None:
+    """Poll until the producer is closed, or dropped: it is referred to only meanwhile."""
+    pause = InterruptSafeEvent()
+    while (found := producer()) is not None:
+        try:
+            found._SafeProducer__engine.awake().serving.poll(_ROUND)
+        except (ProducerClosedError, ForkedProducerError):
+            return
+        except FatalError:  # the next record is told, and each that waits has its report
+            pause.wait(_PAUSE)
+        except Exception:
+            logger.exception("a delivery callback raised")
+        del found

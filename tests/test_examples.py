@@ -18,6 +18,8 @@ NOBODY = "127.0.0.1:1"
 NEED_A_CLUSTER = {"spark_job.py", "spark_pipeline.py"}
 """Run on real Spark and real Kafka, in integration/test_spark_kafka.py."""
 TESTS = "test_application.py"
+SERVES = "fastapi_app.py"
+"""Until it is stopped: tests/aio/test_service.py."""
 COMPARES = "four_clients.py"
 """Takes a minute: two of its rows are counted here."""
 
@@ -29,7 +31,9 @@ def run(name: str, *args: str) -> subprocess.CompletedProcess[str]:
 
 
 def standalone() -> list[str]:
-    return sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in NEED_A_CLUSTER | {TESTS, COMPARES})
+    return sorted(
+        path.name for path in EXAMPLES.glob("*.py") if path.name not in NEED_A_CLUSTER | {TESTS, SERVES, COMPARES}
+    )
 
 
 def test_every_example_is_known() -> None:
@@ -162,3 +166,24 @@ def test_service_says_what_is_left() -> None:
     done = run("service_loop.py", "--bootstrap-servers", NOBODY, *args)
     assert done.returncode == 1
     assert "20 were left after 0.5 s" in done.stderr
+
+
+def test_worker_ends_by_a_signal() -> None:
+    """It says what was done until then, and leaves no result in the process."""
+    command = [sys.executable, "-W", "error", str(EXAMPLES / "worker.py"), "--jobs", "1000000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "running\n"
+        time.sleep(0.3)
+        worker.send_signal(signal.SIGTERM)
+        told, errors = worker.communicate(timeout=60)
+    assert worker.returncode == 1
+    assert re.fullmatch(r"\d+ of 1000000 jobs done\n", told)
+    assert "Traceback" not in errors
+
+
+def test_worker_says_what_was_not_written() -> None:
+    """With unreachable brokers it exits with 1."""
+    done = run("worker.py", "--bootstrap-servers", NOBODY, "--jobs", "3", "--drain-seconds", "0")
+    assert done.returncode == 1
+    assert "3 results: not written" in done.stderr

@@ -237,8 +237,16 @@ TRANSLATED: dict[str, Translation] = dict(
         _to("retries", _whole()),
         _to("retry.backoff.max.ms", _whole(0, 300_000, at_least=1)),
         _to("retry.backoff.ms", _whole(0, 300_000, at_least=1)),
-        _to("sasl.jaas.config", None, "sasl.username sasl.password"),
+        _to(
+            "sasl.jaas.config",
+            None,
+            "sasl.username sasl.password sasl.oauthbearer.client.id sasl.oauthbearer.client.secret "
+            "sasl.oauthbearer.scope sasl.oauthbearer.extensions",
+        ),
+        _to("sasl.login.callback.handler.class", None, ""),
         _to("sasl.mechanism", None),
+        _to("sasl.oauthbearer.sub.claim.name", None),
+        _to("sasl.oauthbearer.token.endpoint.url", None, "sasl.oauthbearer.token.endpoint.url sasl.oauthbearer.method"),
         _to("security.protocol", _one_of("plaintext ssl sasl_plaintext sasl_ssl")),
         _to("socket.connection.setup.timeout.ms", _whole(1_000)),
         _to("ssl.enabled.protocols", _tls_versions, ""),
@@ -269,7 +277,11 @@ WITHOUT_EFFECT = _each(
         "librdkafka chooses a partition at random for rows without a key, and stays with it for a while": ""
         "partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms",
         "the operating system sizes the buffers of sockets": "receive.buffer.bytes send.buffer.bytes",
-        "PLAIN and SCRAM have no ticket or token that is renewed": "sasl.login.connect.timeout.ms "
+        "brokers check tokens": "sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience "
+        "sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.refresh.ms "
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms "
+        "sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.scope.claim.name",
+        "librdkafka renews a token by its own rule, and PLAIN and SCRAM have none": "sasl.login.connect.timeout.ms "
         "sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds "
         "sasl.login.refresh.window.factor sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms "
         "sasl.login.retry.backoff.ms",
@@ -287,16 +299,11 @@ _LOGIN = f"Log in with SCRAM, PLAIN or a certificate in PEM, {_STAY}"
 _OPENSSL = "TLS is OpenSSL's here, and no class in Java takes part"
 
 _KERBEROS = "kinit.cmd min.time.before.relogin service.name ticket.renew.jitter ticket.renew.window.factor"
-_OAUTH = (
-    "clock.skew.seconds expected.audience expected.issuer header.urlencode jwks.endpoint.refresh.ms "
-    "jwks.endpoint.retry.backoff.max.ms jwks.endpoint.retry.backoff.ms jwks.endpoint.url scope.claim.name "
-    "sub.claim.name token.endpoint.url"
-)
-_CALLBACKS = ("sasl.client.callback.handler.class", "sasl.login.callback.handler.class", "sasl.login.class")
+_CALLBACKS = ("sasl.client.callback.handler.class", "sasl.login.class")
 
 REFUSED: dict[str, Refusal] = {
     **{f"sasl.kerberos.{name}": Refusal("Kerberos is not supported", _LOGIN) for name in _KERBEROS.split()},
-    **{f"sasl.oauthbearer.{name}": Refusal("OAUTHBEARER is not supported", _LOGIN) for name in _OAUTH.split()},
+    "sasl.oauthbearer.header.urlencode": Refusal("librdkafka has no such setting", "Leave it out"),
     **dict.fromkeys(
         _CALLBACKS, Refusal("it names a class in Java, as delegation tokens and cloud logins need it", _LOGIN)
     ),

@@ -23,7 +23,6 @@ from safeproducer.spark.java_settings import (
     refused,
     whole_number,
 )
-from safeproducer.spark.security import resolve
 
 SINK_PREFIX = "safeproducer.spark."
 TOPIC = "topic"
@@ -169,10 +168,11 @@ class Options:
             notes=(*notes, *safe.notes),
         )
 
-    def resolve_secrets(self) -> dict[str, str]:
-        """Settings of librdkafka, read at their places now, in this process. Raises ConfigurationError, as parse()."""
+    def resolve_secrets(self) -> dict[str, Any]:
+        """Settings of librdkafka, read at their places now, in this process, and `oauth_cb` where a function gives
+        tokens. Raises ConfigurationError, as parse()."""
         try:
-            return security.resolved(self.config, {name: resolve(place) for name, place in self.secrets.items()})
+            return security.resolved(self.config, self.secrets)
         except ConfigurationError as error:
             refusal = error.with_traceback(None)
         raise refusal

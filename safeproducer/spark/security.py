@@ -4,9 +4,7 @@ Keys, certificates and passwords are given as they are or as places, which an ex
 `call:package.module:function`. A secret that was given as it is becomes a place, too: `value:` and the secret. That one
 is never shown.
 
-A user and a password are read from `sasl.jaas.config`, for PLAIN and SCRAM, as Kafka's `JaasConfig` reads it, by the
-rules of Java's `StreamTokenizer`. No message quotes any of the text: with a quotation mark missing, a password is where
-a name should be.
+A user and a password, or a client and its secret, are read from `sasl.jaas.config`: see jaas.
 """
 
 from __future__ import annotations
@@ -14,14 +12,19 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from textwrap import wrap
+from typing import Any
 
 from safeproducer.errors import ConfigurationError
 from safeproducer.kafka.properties import HIDDEN
+from safeproducer.spark.jaas import JAAS, MECHANISM, MODULES, entry, read
 from safeproducer.spark.java_settings import Given, kafka_refused
+
+__all__ = ["JAAS", "MECHANISM", "MODULES", "Place", "Security", "is_place", "read", "resolve", "resolved", "translate"]
 
 ENV, FILE, CALL, VALUE = "env:", "file:", "call:", "value:"
 FORMS = "env:NAME, file:PATH or call:package.module:function"
@@ -86,85 +89,55 @@ def _read(kind: str, name: str) -> tuple[str, str]:
 
 
 def _called(name: str) -> tuple[str, str]:
+    problem, found = _returned(name)
+    if problem or isinstance(found, str):
+        return problem, found or ""
+    return f"the call returned {type(found).__name__}, not str", ""
+
+
+def _returned(name: str) -> tuple[str, Any]:
+    """The error, if there is one, and what the function returned."""
     module, _, function = name.partition(":")
     try:
-        found = getattr(import_module(module), function)()
+        return "", getattr(import_module(module), function)()
     except Exception as error:  # whatever it raises may hold the secret, and no frame of it may go on
-        return f"the call raised {type(error).__name__}", ""
-    return ("", found) if isinstance(found, str) else (f"the call returned {type(found).__name__}, not str", "")
-
-
-JAAS = "sasl.jaas.config"
-MECHANISM = "sasl.mechanism"
-_MODULE = "org.apache.kafka.common.security."
-MODULES = {
-    "PLAIN": f"{_MODULE}plain.PlainLoginModule",
-    "SCRAM-SHA-256": f"{_MODULE}scram.ScramLoginModule",
-    "SCRAM-SHA-512": f"{_MODULE}scram.ScramLoginModule",
-}
-"""Mechanism -> its login module. A prefix is allowed: some platforms bring Kafka's classes under another name."""
-
-_TOKEN = re.compile(
-    r"""(?://[^\n]*|/\*.*?\*/|\s)+"""  # comments and blanks
-    r"""|(?P<quoted>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?P<word>[A-Za-z_$\u00a0-\uffff][\w.$\-\u00a0-\uffff]*)"""
-    r"""|(?P<sign>.)""",
-    re.DOTALL,
-)
-_ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
-_LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+        return f"the call raised {type(error).__name__}", None
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
-    """A user and a password; the repr shows neither."""
+class Tokens:
+    """`oauth_cb`: calls the function at a place for each token, in the process of the producer. It returns (token,
+    expiry), in seconds or milliseconds since the epoch; a principal and a dict of extensions may follow.
 
-    username: str = field(repr=False)
-    password: str = field(repr=False)
+    Two are equal when their places are. Raises RuntimeError, which says nothing of what was returned.
+    """
 
+    place: str
 
-def read(text: str, mechanism: str) -> Login:
-    """The login that `text` describes for this mechanism, one of MODULES. Raises ConfigurationError."""
-    tokens = _tokens(text)
-    if len(tokens) < 3 or tokens[-1] != ("sign", ";"):
-        raise _refused('it is no entry of the form: module required name="value" ... ;')
-    (_, module), (_, flag), *rest = tokens[:-1]
-    wanted = MODULES[mechanism]
-    if module != wanted and not module.endswith("." + wanted):
-        raise _refused(f"its login module is not that of sasl.mechanism={mechanism}, {wanted}")
-    if flag.lower() not in ("required", "requisite", "sufficient", "optional"):
-        raise _refused("behind the login module there is no 'required'")
-    if ("sign", ";") in rest:
-        raise _refused("it has more than one entry")
-    kinds = [kind if kind == "word" else sign for kind, sign in rest]
-    if kinds != ["word", "=", "word"] * (len(rest) // 3):
-        raise _refused('an option is not of the form name="value"')
-    options = {name: value for (_, name), (_, value) in zip(rest[::3], rest[2::3], strict=True)}
-    if options.get("tokenauth", "").lower() == "true":
-        raise _refused("librdkafka cannot log in with a delegation token (tokenauth)", "Give a user and a password")
-    missing = [name for name in ("username", "password") if not options.get(name)]
-    if missing:
-        raise _refused(f"it has no {' and no '.join(missing)}")
-    return Login(options["username"], options["password"])
+    def __call__(self, _config: str) -> tuple[Any, ...]:
+        problem, found = _returned(self.place.removeprefix(CALL))
+        if not problem:
+            match found:
+                case (str() as token, int() | float() as expiry, *rest) if len(rest) <= 2:
+                    return token, expiry / 1000 if expiry > _MILLISECONDS else float(expiry), *rest
+            problem = f"the call returned {type(found).__name__}, not (token, expiry)"
+        del found
+        raise RuntimeError(f"no token from {self.place} on {socket.gethostname()}: {problem}")
 
 
-def _tokens(text: str) -> list[tuple[str, str]]:
-    found = []
-    for match in _TOKEN.finditer(text):
-        if match.lastgroup == "quoted":
-            found.append(("word", _ESCAPE.sub(_unescaped, match["quoted"][1:-1])))
-        elif match.lastgroup:
-            found.append((match.lastgroup, match[match.lastgroup]))
-    return found
+def no_token(secrets: Mapping[str, Any]) -> str:
+    """Why the function that gives tokens gives none, "" if it does: librdkafka would wait ten seconds for it, and not
+    say."""
+    try:
+        if TOKENS in secrets:
+            secrets[TOKENS]("")
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
-def _unescaped(match: re.Match[str]) -> str:
-    sign = match[1]
-    return chr(int(sign, 8)) if sign[0] in "01234567" else _LETTERS.get(sign, sign)
-
-
-def _refused(problem: str, way_out: str = "") -> ConfigurationError:
-    otherwise = f'Write it as for Java: {MODULES["PLAIN"]} required username="..." password="...";'
-    return kafka_refused(JAAS, "", problem, way_out or otherwise)
+_MILLISECONDS = 1e11
+"""Later than any time in seconds, and earlier than any in milliseconds."""
 
 
 _PEM = re.compile(r"\s*(-+BEGIN [^-]+-+)\s+([A-Za-z0-9/+=\s]*)(-+END [^-]+-+)")
@@ -197,14 +170,78 @@ def translate(given: Given) -> Security:
     return found
 
 
-def resolved(config: dict[str, str], secrets: dict[str, str]) -> dict[str, str]:
-    """Settings of librdkafka from texts that were read at their places: a JAAS entry becomes user and password, and
-    PEM has lines."""
-    found = {name: _in_lines(text) if name.endswith(".pem") else text for name, text in secrets.items()}
-    if JAAS in found:
+def resolved(config: dict[str, str], secrets: dict[str, str]) -> dict[str, Any]:
+    """Settings of librdkafka, with the texts at these places, read now: a JAAS entry becomes a login, PEM has lines,
+    and the place of tokens is called by librdkafka."""
+    found: dict[str, Any] = {}
+    for name, place in secrets.items():
+        text = Tokens(place) if name == TOKENS else resolve(place)
+        found[name] = _in_lines(text) if isinstance(text, str) and name.endswith(".pem") else text
+    if JAAS in found and config[MECHANISM] == OAUTHBEARER:
+        public, found[CLIENT_SECRET] = _client(found.pop(JAAS))
+        found |= public
+    elif JAAS in found:
         login = read(found.pop(JAAS), config[MECHANISM])
-        found.update({"sasl.username": login.username, "sasl.password": login.password})
+        found |= {"sasl.username": login.username, "sasl.password": login.password}
     return found
+
+
+OAUTHBEARER = "OAUTHBEARER"
+TOKENS = "oauth_cb"
+CLIENT_SECRET = "sasl.oauthbearer.client.secret"  # noqa: S105 - its name
+_TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105
+_HANDLER = "sasl.login.callback.handler.class"
+_OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_BY_CALL = f"kafka.{JAAS}={CALL}module:function, which returns (token, expiry)"
+
+
+def _oauth(given: Given, found: Security) -> None:
+    """OAUTHBEARER: tokens of a function, or of a token endpoint that librdkafka asks."""
+    handler, url, text = (given.get(name, "").strip() for name in (_HANDLER, _TOKEN_URL, JAAS))
+    if handler and not handler.endswith(".OAuthBearerLoginCallbackHandler"):
+        raise kafka_refused(
+            _HANDLER, handler, "a class in Java cannot run in Python", f"Leave it out, and give {_BY_CALL}"
+        )
+    found.config[MECHANISM] = OAUTHBEARER
+    if text.startswith(CALL):
+        if url:
+            found.notes.append(f"kafka.{_TOKEN_URL} is not used: kafka.{JAAS} names a function that returns tokens")
+        found.secrets[TOKENS] = Place(text)
+        return
+    if not url:
+        raise kafka_refused(_TOKEN_URL, url, "OAUTHBEARER needs a token endpoint", f"Set it, or give {_BY_CALL}")
+    found.config |= {"sasl.oauthbearer.method": "oidc", _TOKEN_URL: url}
+    if claim := given.get(_SUBJECT, "").strip():
+        found.config[_SUBJECT] = claim
+    if is_place(text):
+        found.secrets[JAAS] = Place(text)
+        return
+    public, secret = _client(text)
+    found.config |= public
+    found.secrets[CLIENT_SECRET] = place_of(secret)
+
+
+_SUBJECT = "sasl.oauthbearer.sub.claim.name"
+
+
+def _client(text: str) -> tuple[dict[str, str], str]:
+    """Settings for the client that a JAAS entry names, and its secret. Raises ConfigurationError."""
+    options = entry(text, OAUTHBEARER, _OAUTH_MODULE)
+    missing = [name for name in ("clientId", "clientSecret") if not options.get(name)]
+    if missing:
+        way_out = (
+            f'Write it as for Java: {_OAUTH_MODULE} required clientId="..." clientSecret="..."; or give {_BY_CALL}'
+        )
+        raise kafka_refused(JAAS, "", f"it has no {' and no '.join(missing)}", way_out)
+    public = {"sasl.oauthbearer.client.id": options["clientId"]}
+    if options.get("scope"):
+        public["sasl.oauthbearer.scope"] = options["scope"]
+    prefix = "extension_"
+    if extensions := [
+        f"{name.removeprefix(prefix)}={text}" for name, text in options.items() if name.startswith(prefix)
+    ]:
+        public["sasl.oauthbearer.extensions"] = ",".join(extensions)
+    return public, options["clientSecret"]
 
 
 def _in_lines(pem: str) -> str:
@@ -214,12 +251,18 @@ def _in_lines(pem: str) -> str:
 
 def _login(given: Given, found: Security) -> None:
     mechanism = given.get(MECHANISM, "GSSAPI").strip().upper()
+    if mechanism == OAUTHBEARER:
+        _oauth(given, found)
+        return
+    if handler := given.get(_HANDLER, "").strip():
+        problem = "a class in Java cannot run in Python, as delegation tokens and cloud logins need it"
+        raise kafka_refused(_HANDLER, handler, problem, f"Give sasl.mechanism={OAUTHBEARER} and {_BY_CALL}")
     if mechanism not in MODULES:
         raise kafka_refused(
             MECHANISM,
             mechanism,
             "that mechanism is not supported" if MECHANISM in given else "Java's default is not supported",
-            f"Give one of {', '.join(MODULES)}, or write with Spark's own Kafka sink",
+            f"Give one of {', '.join((*MODULES, OAUTHBEARER))}, or write with Spark's own Kafka sink",
         )
     text = given.get(JAAS, "")
     if not text.strip():

@@ -23,7 +23,7 @@ from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import topic_limits
 from safeproducer.spark.options import Options
 from safeproducer.spark.row_check import TopicFacts, askable
-from safeproducer.spark.security import VALUE, is_place
+from safeproducer.spark.security import VALUE, is_place, no_token
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ _DOWN = frozenset({KafkaError._ALL_BROKERS_DOWN})
 Key = tuple[object, ...]
 
 
-class Secrets(dict[str, str]):
-    """Setting -> value. Tracebacks that show locals show how many there are."""
+class Secrets(dict[str, Any]):
+    """Setting -> value: text, and a function for tokens. Tracebacks that show locals show how many there are."""
 
     def __repr__(self) -> str:
         return f"<{len(self)} secret(s)>"
@@ -117,6 +117,8 @@ class WorkerProducer:
         config: dict[str, Any] = dict(options.config)
         by_name = {canonical(name): value for name, value in config.items()}
         config[MAX_BLOCK_MS] = 0  # the task waits for room by itself, and knows for how long
+        if problem := no_token(secrets):
+            raise topic_limits.TaskEndedError("ConfigurationError", problem)
         self._config = config
         self._limits: dict[str, topic_limits.Limits] = {}
         self._read_limits(askable(names))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
 from pathlib import Path
+from traceback import TracebackException
+from typing import Any
 
 import pytest
 import trustme
@@ -17,12 +21,38 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_an
 from cryptography.x509 import load_pem_x509_certificate
 
 from safeproducer import ConfigurationError
+from safeproducer.spark.errors import KafkaWriteError
 from safeproducer.spark.options import Options
 from safeproducer.spark.security import MODULES
+from safeproducer.spark.task import Task, write_task
+from tests.spark.arrow import rows
 
 LOGIN = f'{MODULES["SCRAM-SHA-512"]} required username="alice" password="marker";'
 SCRAM = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512"}
 TLS = {"security.protocol": "SSL"}
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+BEARER = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+ENDPOINT = {"sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1:1/token"}
+HANDLER = {"sasl.login.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler"}
+CLIENT = (
+    f'{OAUTH} required clientId="me" clientSecret="marker" scope="kafka" extension_logicalCluster="lkc" '
+    'extension_pool="p";'
+)
+
+
+class Given:
+    """What the function at the place of tokens returns, or raises."""
+
+    answer: Any = None
+    calls = 0
+
+
+def token() -> Any:
+    """Named by `call:` below."""
+    Given.calls += 1
+    if isinstance(Given.answer, Exception):
+        raise Given.answer
+    return Given.answer
 
 
 def parsed(settings: dict[str, str]) -> Options:
@@ -87,11 +117,90 @@ def test_a_login_at_a_place_is_read_on_the_executor(tmp_path: Path, monkeypatch:
         whole.resolve_secrets()
 
 
+@pytest.mark.parametrize("place", [False, True], ids=["as it is", "at a place"])
+def test_a_client_of_a_token_endpoint(place: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka asks for the tokens; the client's secret is a place as any other is."""
+    monkeypatch.setenv("KAFKA_JAAS", CLIENT)
+    handler = {
+        "sasl.login.callback.handler.class": f"{OAUTH.rpartition('.')[0]}.secured.OAuthBearerLoginCallbackHandler"
+    }
+    settings = {**BEARER, **ENDPOINT, **handler, "sasl.oauthbearer.sub.claim.name": "azp"}
+    options = parsed({**settings, "sasl.jaas.config": "env:KAFKA_JAAS" if place else CLIENT})
+    secrets = options.resolve_secrets()
+    found = {name: text for name, text in {**options.config, **secrets}.items() if "oauthbearer" in name}
+    assert found == {
+        "sasl.oauthbearer.method": "oidc",
+        **ENDPOINT,
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.client.secret": "marker",
+        "sasl.oauthbearer.scope": "kafka",
+        "sasl.oauthbearer.extensions": "logicalCluster=lkc,pool=p",
+        "sasl.oauthbearer.sub.claim.name": "azp",
+    }
+    assert "marker" not in repr(options)
+    native(options)
+
+
+@pytest.mark.parametrize(
+    ("answer", "taken"),
+    [
+        (("marker", 1_700_000_000), ("marker", 1.7e9)),
+        (("marker", 1_700_000_000_123), ("marker", 1_700_000_000.123)),
+        (("marker", 1.7e9, "me", {"a": "b"}), ("marker", 1.7e9, "me", {"a": "b"})),
+    ],
+)
+def test_a_function_gives_tokens_when_librdkafka_wants_one(answer: Any, taken: Any) -> None:
+    """In the process of the producer, and not when secrets are read for a task; in seconds, or milliseconds as AWS."""
+    Given.answer, Given.calls = answer, 0
+    options = parsed({**BEARER, "sasl.jaas.config": f"call:{__name__}:token"})
+    secrets = options.resolve_secrets()
+    assert Given.calls == 0
+    assert secrets["oauth_cb"]("") == taken
+    assert secrets == options.resolve_secrets(), "a producer goes on with it"
+    assert "marker" not in f"{options!r}{secrets!r}{pickle.loads(pickle.dumps(options))!r}"  # noqa: S301
+
+
+@pytest.mark.parametrize(
+    "answer", [ValueError("marker"), "marker", ("marker",), ("marker", "x"), (1, 2), ["marker"] * 5]
+)
+def test_a_function_that_gives_no_token_ends_the_task_at_once(answer: Any) -> None:
+    """librdkafka would wait for ten seconds, and not say why; nothing of what it gave is told, nor in locals."""
+    Given.answer = answer
+    options = parsed({**BEARER, "sasl.jaas.config": f"call:{__name__}:token"})
+    with pytest.raises(KafkaWriteError, match=rf"no token from call:{__name__}:token on .*: the call r") as raised:
+        write_task([rows(0, 1)], replace(options, topic="orders"), Task(0, 0))
+    assert raised.value.failure.codes == {"ConfigurationError": 1}
+    assert raised.tb.tb_next is not None  # behind this frame
+    shown = "".join(
+        TracebackException(type(raised.value), raised.value, raised.tb.tb_next, capture_locals=True).format()
+    )
+    assert "marker" not in shown
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({"sasl.mechanism": "GSSAPI"}, "'kafka.sasl.mechanism' = 'GSSAPI': that mechanism is not supported. Give one"),
-        ({"sasl.mechanism": "OAUTHBEARER"}, "that mechanism is not supported"),
+        (
+            {"sasl.mechanism": "OAUTHBEARER"},
+            "OAUTHBEARER needs a token endpoint. Set it, or give kafka.sasl.jaas.config=call:",
+        ),
+        (
+            {"sasl.mechanism": "OAUTHBEARER", **ENDPOINT, "sasl.jaas.config": LOGIN},
+            "= ***: its login module is not that",
+        ),
+        (
+            {"sasl.mechanism": "OAUTHBEARER", **ENDPOINT, "sasl.jaas.config": f"{OAUTH} required;"},
+            "it has no clientId and",
+        ),
+        (
+            {"sasl.mechanism": "OAUTHBEARER", **HANDLER},
+            "a class in Java cannot run in Python. Leave it out, and give kafka.",
+        ),
+        (
+            {"sasl.mechanism": "PLAIN", **HANDLER},
+            "as delegation tokens and cloud logins need it. Give sasl.mechanism=OAUTHB",
+        ),
         ({"sasl.mechanism": "AWS_MSK_IAM"}, "that mechanism is not supported"),
         ({}, "'kafka.sasl.mechanism' = 'GSSAPI': Java's default is not supported. Give one of PLAIN, SCRAM-SHA-256"),
         ({"sasl.mechanism": "PLAIN"}, "= ***: sasl.mechanism=PLAIN needs a user and a password. Give"),

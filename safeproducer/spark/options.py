@@ -30,6 +30,7 @@ DEADLINE = f"{SINK_PREFIX}deadline"
 MAX_WRITERS = f"{SINK_PREFIX}max.writers"
 IDLE_MS = f"{SINK_PREFIX}idle.ms"
 ON_BATCH = f"{SINK_PREFIX}on.batch"
+ON_WORKER = f"{SINK_PREFIX}on.worker"
 BAD_ROWS = f"{SINK_PREFIX}bad.rows"
 BAD_ROWS_TOPIC = f"{BAD_ROWS}.topic"
 BAD_ROWS_MAX = f"{BAD_ROWS}.max"
@@ -41,6 +42,7 @@ SINK_OPTIONS = {
     MAX_WRITERS: "none",
     IDLE_MS: "600 000",
     ON_BATCH: "none",
+    ON_WORKER: "none",
     BAD_ROWS: "fail",
     BAD_ROWS_TOPIC: "none",
     BAD_ROWS_MAX: "1%",
@@ -103,7 +105,8 @@ class Options:
 
     `config`: settings of librdkafka and `safeproducer.*`, without secrets. `secrets`: setting -> place, see
     resolve_secrets(). `deadline`: seconds that a task waits for its reports. `idle_ms`: how long a producer that no
-    task uses is kept. `on_batch`: package.module:function, which gets each report. `bad_rows`: what becomes of them.
+    task uses is kept. `on_batch`: package.module:function, which gets each report. `on_worker`: one that each Python
+    worker calls once. `bad_rows`: what becomes of them.
     `row_id`: POSITION, or COLUMN and its name. `notes`: sentences to tell once, on the driver.
     """
 
@@ -114,6 +117,7 @@ class Options:
     max_writers: int | None = None
     idle_ms: int = DEFAULT_IDLE_MS
     on_batch: str | None = None
+    on_worker: str | None = None
     bad_rows: BadRows = FAILING
     row_id: str | None = None
     notes: tuple[str, ...] = ()
@@ -163,6 +167,7 @@ class Options:
             max_writers=_number(options, MAX_WRITERS, 1) if MAX_WRITERS in options else None,
             idle_ms=_number(options, IDLE_MS, 0) if IDLE_MS in options else DEFAULT_IDLE_MS,
             on_batch=options.get(ON_BATCH),
+            on_worker=options.get(ON_WORKER),
             bad_rows=_bad_rows(options),
             row_id=_row_id(options),
             notes=(*notes, *safe.notes),

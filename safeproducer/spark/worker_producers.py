@@ -7,11 +7,13 @@ as the process.
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pkgutil import resolve_name
 from typing import Any
 
 from safeproducer import FatalError, SafeProducer, SafeProducerError
@@ -21,7 +23,7 @@ from safeproducer.producer import engine_of
 from safeproducer.runtime import clock
 from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import topic_limits
-from safeproducer.spark.options import Options
+from safeproducer.spark.options import ON_WORKER, Options
 from safeproducer.spark.row_check import TopicFacts, askable
 from safeproducer.spark.security import VALUE, is_place, no_token
 
@@ -259,6 +261,7 @@ class WorkerProducers:
     def __init__(self) -> None:
         self._idle: dict[Key, WorkerProducer] = {}
         self._timer: threading.Timer | None = None
+        self._begun: set[tuple[int, str]] = set()
 
     def take(self, options: Options, names: Sequence[str]) -> WorkerProducer:
         """The producer for a task of these options whose first rows go to `names`, made if there is none.
@@ -273,7 +276,25 @@ class WorkerProducers:
             return self._with(options, names, secrets)
         raise refusal
 
+    def _begin(self, options: Options) -> None:
+        """Call what the options name, once in this process, before its first producer is made. Raises
+        TaskEndedError."""
+        name = options.on_worker
+        if name is None or (os.getpid(), name) in self._begun:
+            return
+        try:
+            resolve_name(name)()
+        except Exception as error:
+            refusal = topic_limits.TaskEndedError(
+                type(error).__name__, f"{ON_WORKER}={name} failed on {socket.gethostname()}: {error}"
+            )
+        else:
+            self._begun.add((os.getpid(), name))
+            return
+        raise refusal
+
     def _with(self, options: Options, names: Sequence[str], secrets: Secrets) -> WorkerProducer:
+        self._begin(options)
         found = self._idle.pop(key_of(options), None)
         if found is not None:
             found = self._renewed(found, secrets)

@@ -148,7 +148,7 @@ class TransactionControl(GroupControl):
 
         def work() -> dict[str, TransactionInfo]:
             markers.pass_time(self._state)
-            return {one.id: self._transaction(one) for one in self._state.transactions.values()}
+            return {one.id: self._transaction(one) for one in self._state.coordinators.transactions.values()}
 
         return self._call(work)
 

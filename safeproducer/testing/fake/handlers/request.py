@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from safeproducer.testing.codec import Body
+from safeproducer.testing.fake.rules.transactions import Transaction
 from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState, JournalBatch
 from safeproducer.testing.fake.state.sasl import Session
 from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
@@ -57,6 +58,12 @@ class Request:
     def now(self) -> int:
         """The cluster's time, in ms."""
         return self.cluster.clock.now_ms()
+
+    @property
+    def transactions(self) -> dict[str, Transaction]:
+        """The newest transaction of each transactional ID."""
+        coordinators = self.cluster.coordinators
+        return coordinators.transactions
 
     def find_topic(self, name: str | None, topic_id: uuid.UUID | None) -> tuple[Topic | None, int]:
         """The topic, or an error code."""

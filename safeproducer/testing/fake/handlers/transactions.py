@@ -86,7 +86,7 @@ def _find(request: Request, wanted: str) -> Transaction:
 
 
 def _known(request: Request, wanted: str | None) -> Transaction:
-    known = request.cluster.transactions
+    known = request.transactions
     if wanted not in known:
         raise TransactionError(INVALID_PRODUCER_ID_MAPPING)
     return known[wanted]
@@ -263,7 +263,7 @@ def write_txn_markers(request: Request) -> Body:
 
 def _mine(request: Request) -> list[Transaction]:
     markers.pass_time(request.cluster)
-    known = request.cluster.transactions
+    known = request.transactions
     return [one for one in known.values() if request.cluster.coordinator(one.id) == request.broker.id]
 
 

@@ -74,13 +74,15 @@ class AppendedBatch:
 
 @dataclass(slots=True)
 class ProducerEntry:
-    """The state of one producer ID: its ``epoch``, and ``batches`` oldest first, none after the marker of a new one."""
+    """The state of one producer ID: its ``epoch``, and ``batches`` oldest first, none after the marker of a new one.
+
+    ``coordinator_epoch`` and ``marked``: the coordinator's, and the time in ms, of its newest marker; -1 for none.
+    """
 
     epoch: int
     batches: deque[AppendedBatch] = field(default_factory=deque)
     coordinator_epoch: int = -1
     marked: int = -1
-    """The time in ms of its newest marker."""
 
     @property
     def last_sequence(self) -> int:

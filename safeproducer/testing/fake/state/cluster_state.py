@@ -17,7 +17,6 @@ from safeproducer.testing.fake.rules.groups import Group
 from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdQuota, ProducerIdWindow
 from safeproducer.testing.fake.rules.producer_state import RETAINED_BEFORE_KIP_1269, ProducerStates, Rules
 from safeproducer.testing.fake.rules.quotas import ClientQuotas, QuotaLimits
-from safeproducer.testing.fake.rules.transactions import Transaction
 from safeproducer.testing.fake.state.certificates import Access
 from safeproducer.testing.fake.state.coordinators import Coordinators
 from safeproducer.testing.fake.state.faults import Faults
@@ -223,11 +222,6 @@ class ClusterState:
     def groups(self) -> dict[str, Group]:
         """Consumer groups, by ID."""
         return self.coordinators.groups
-
-    @property
-    def transactions(self) -> dict[str, Transaction]:
-        """The newest transaction of each transactional ID."""
-        return self.coordinators.transactions
 
     def coordinator(self, key: str) -> int:
         """The broker that coordinates what has this name; -1: none lives."""

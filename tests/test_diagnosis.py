@@ -272,6 +272,11 @@ def test_a_producer_whose_every_record_is_refused_is_not_ok(cluster: FakeCluster
     cluster.fail_next("Produce", error, n=10**6, topic="t")
     until(producer, lambda: not producer.health().ok, send)
     told = producer.health()
+    end = time.monotonic() + 2.5
+    while time.monotonic() < end:
+        send()
+        producer.poll(0.05)
+        assert "tries again" not in producer.explain()
     assert len(errors) >= 10
     assert told.ready
     (reason,) = told.reasons

@@ -170,7 +170,8 @@ class Inspection:
         """
         engine, now, silent = self._engine, clock.monotonic(), self._silent()
         counters, cluster, partitions = engine.counters, engine.holds.cluster, engine.holds.partitions
-        lost, oldest = engine.failures.losses.known(now), engine.dispatcher.record_buffer.oldest()
+        losses = engine.failures.losses
+        lost, oldest = losses.known(now), engine.dispatcher.record_buffer.oldest()
         ages = {tp: now - accepted for tp, accepted in oldest.items()}
         account = self._account(silent, None, {tp for tp, age in ages.items() if age < least and tp not in lost})
         for row in filter(stops, account.partitions):
@@ -184,7 +185,7 @@ class Inspection:
         reports = counters.report_queue.reports.by_partition(counters.topics.copy())
         sick = {tp: (diagnosis.silent(tp, node),) for tp, node in silent.items()}
         for tp in {*cluster.attempts.copy(), *(sent if cluster.slow(now) else ())}:
-            if more := tuple(cluster.sick(tp, now)):
+            if more := tuple(cluster.sick(tp, now, losses.refused(tp))):
                 sick[tp] = *more, *sick.get(tp, ())
         for (topic, _), age in sorted(ages.items(), key=itemgetter(1)):  # of those that name none it may not be known
             ages[topic, UNASSIGNED] = age

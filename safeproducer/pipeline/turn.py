@@ -183,7 +183,8 @@ class Turns:
         """Log what leaders answer, and which callback others wait for, once while it is so."""
         cluster, blocked = self._updates.holds.cluster, self._serving.blocked(now)
         there = [tp for tp in cluster.attempts.copy() if not cluster.partitions.missing_clause(tp[0])]
-        found = [cause for tp in there for cause in cluster.sick(tp, now)]
+        losses = self._updates.failures.losses
+        found = [cause for tp in there for cause in cluster.sick(tp, now, losses.refused(tp))]
         found += [diagnosis.slow(node, *late) for node, late in cluster.slow(now).items()]
         found += [] if blocked is None else [blocked[0]]
         lasts = [cause for cause in found if (cause.since or 0.0) >= _LOGGED_AFTER]

@@ -311,10 +311,11 @@ class ClusterView:
         """Whether this broker was seen to answer Produce requests that were sent after `since`."""
         return node is not None and self.broker_info(node).answered[0] > since
 
-    def sick(self, tp: TopicPartition, now: float) -> Iterator[Cause]:
-        """The causes that a leader gives: how it answers records that wait for it, and how late."""
+    def sick(self, tp: TopicPartition, now: float, refused: bool = False) -> Iterator[Cause]:
+        """The causes that a leader gives: how it answers records that wait for it, if it `refused` none for good, and
+        how late."""
         node = self.partitions.leader(*tp)
-        if (attempts := self.attempts.get(tp)) is not None and attempts.lasts(now):
+        if (attempts := self.attempts.get(tp)) is not None and not refused and attempts.lasts(now):
             yield attempts.cause(tp, node, now)
         if node is not None and (late := self.slow(now).get(node)):
             yield slow(node, *late, f"{tp[0]} [{tp[1]}]")

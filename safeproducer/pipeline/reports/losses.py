@@ -73,6 +73,11 @@ class Losses:
         self._by_tp[tp] = Lost(since, now, delivered if late else first, found, code, count, reason)
         return found
 
+    def refused(self, tp: TopicPartition) -> bool:
+        """Whether the last records of this partition that failed were refused for good, and none delivered since."""
+        one = self._by_tp.get(tp)
+        return one is not None and bool(one.code) and self._delivered(tp)[0] == one.delivered[0]
+
     def known(self, now: float) -> dict[TopicPartition, Cause]:
         """Partitions whose records failed, with none delivered since.
 

@@ -25,9 +25,8 @@ _ENDED = {"fatal": "Close it and make a new one.", "closed": "Make a new one.", 
 def check(engine: Engine, inspection: Inspection, unresolved_for: float, timeout: float | None) -> Health:
     """As SafeProducer.health(). No record waits for longer than `timeout`, so half of that is enough."""
     if not isinstance(unresolved_for, int | float) or not 0 <= unresolved_for < NEVER:
-        raise ValueError(
-            f"unresolved_for={unresolved_for!r} is no time: give the seconds that a record may wait, 0 or more"
-        )
+        told_how = "give the seconds that a record may wait, 0 or more"
+        raise ValueError(f"unresolved_for={unresolved_for!r} is no time: {told_how}")
     if timeout:
         unresolved_for = min(unresolved_for, timeout / 2)
     account, located, troubles = inspection.look(unresolved_for)
@@ -42,9 +41,8 @@ def check(engine: Engine, inspection: Inspection, unresolved_for: float, timeout
         if not causes:
             late = timeout and age is not None and age >= timeout  # purged, and its report is on its way
             sentence = f"{count} record(s) for {tp_name(row)} have no acknowledgement yet"
-            told.append(
-                Cause("expired" if late else "waiting", sentence, HoldReason.EXPIRY.cure if late else None, age)
-            )
+            code, cure = ("expired", HoldReason.EXPIRY.cure) if late else ("waiting", None)
+            told.append(Cause(code, sentence, cure, age))
         told += causes if age is None else [one if one.code in _LOST else one._replace(since=age) for one in causes]
     if located.blocked is not None:
         told.append(located.blocked[0])

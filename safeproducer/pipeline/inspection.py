@@ -77,11 +77,7 @@ def explanation(
 
 
 def _reasons(
-    located: Located,
-    rows: list[PartitionSnapshot],
-    troubles: Sequence[Cause],
-    leaders: Leaders,
-    windows: Windows,
+    located: Located, rows: list[PartitionSnapshot], troubles: Sequence[Cause], leaders: Leaders, windows: Windows
 ) -> tuple[list[str], list[str]]:
     """What rows wait for, what explains the rest first, and the cures: each once, for all rows that it concerns."""
     told, cures = dict[str, tuple[int, set[str]]](), dict[str, int]()
@@ -107,11 +103,8 @@ def _further(account: Snapshot, topic: str | None, located: Located) -> str:
     rows = [row for row in account.partitions if row.topic == topic]
     left = sum(row.unresolved for row in rows) - sum(row.held for row in rows) - sum(located.of(topic, None))
     unplaced = sum(row.unresolved for row in rows if row.partition < 0)
-    return (
-        f" {min(left, unplaced)} further record(s) of {topic} are not known by partition yet."
-        if left > 0 and unplaced
-        else ""
-    )
+    told = f" {min(left, unplaced)} further record(s) of {topic} are not known by partition yet."
+    return told if left > 0 and unplaced else ""
 
 
 def _counted(waiting: int, reports: int, linger: float) -> list[str]:
@@ -124,9 +117,8 @@ def _counted(waiting: int, reports: int, linger: float) -> list[str]:
 def _of_replicas(rows: Iterable[PartitionSnapshot]) -> str:
     """What replicas do that no record waits for."""
     found = [row.replication for row in rows if row.replication is not None and row.replication.unusual]
-    return "".join(
-        f" {one.sentence[0].upper()}{one.sentence[1:]}. {one.cure}".rstrip() for one in found[:_MOST_REASONS]
-    )
+    told = [f" {one.sentence[0].upper()}{one.sentence[1:]}. {one.cure}" for one in found[:_MOST_REASONS]]
+    return "".join(map(str.rstrip, told))
 
 
 def _window(window: WindowSnapshot | None) -> str:
@@ -164,10 +156,8 @@ class Inspection:
         return self._account(self._silent(), clock.monotonic())
 
     def look(self, least: float = 0.0, asked: str | None = None) -> tuple[Snapshot, Located, list[Cause]]:
-        """The same, with all that says what records wait for; `asked`: a topic that may have had none.
-
-        Partitions are left out whose records all name them and have waited for less than `least` seconds.
-        """
+        """The same, with all that says what records wait for, also of a topic that is `asked` for. Partitions are left
+        out whose records all name them and have waited for less than `least` seconds."""
         engine, now, silent = self._engine, clock.monotonic(), self._silent()
         counters, cluster, partitions = engine.counters, engine.holds.cluster, engine.holds.partitions
         losses = engine.failures.losses

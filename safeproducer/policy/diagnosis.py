@@ -193,10 +193,7 @@ def cut(node: int, times: int, since: float, last: float) -> Cause:
 def of_errors(
     errors: Iterable[ClientError], cuts: Mapping[int, Cause], connected: Mapping[int, float], delivered: int, now: float
 ) -> Iterator[Cause]:
-    """Connections that are cut again and again, and the last error of each broker, newest first.
-
-    That none can be reached is not told beside why.
-    """
+    """Cuts, and the last error of each broker, newest first; that none is reached is not told beside why."""
     yield from cuts.values()
     found = sorted(errors, key=lambda error: -error.at)
     again = {error for error in found if (bool(cuts) if error.node is None else error.node in cuts)}
@@ -320,7 +317,13 @@ class Located(NamedTuple):
 
     def of(self, topic: str | None, partition: int | None) -> tuple[int, int]:
         """(reports that wait for poll(), records that librdkafka has)."""
-        return _sum(self.reports, topic, partition), _sum(self.sent, topic, partition)
+        reports, sent = (
+            sum(
+                count for (name, number), count in each.items() if topic in (None, name) and partition in (None, number)
+            )
+            for each in (self.reports, self.sent)
+        )
+        return reports, sent
 
     def waiting(self, rows: Iterable[Row]) -> Iterator[tuple[Row, int]]:
         """Rows with records that have no acknowledgement, and how many; or lost some, while none got through.
@@ -379,11 +382,6 @@ class Located(NamedTuple):
         yield from [one for one in sick if one.code != why] if held else sick
         if lost := self.lost.get(tp):
             yield lost
-
-
-def _sum(counts: Mapping[TopicPartition, int], topic: str | None, partition: int | None) -> int:
-    found = counts.items()
-    return sum(count for (name, number), count in found if topic in (None, name) and partition in (None, number))
 
 
 def tp_name(row: Row) -> str:

@@ -312,8 +312,7 @@ class ClusterView:
         return node is not None and self.broker_info(node).answered[0] > since
 
     def sick(self, tp: TopicPartition, now: float, refused: bool = False) -> Iterator[Cause]:
-        """The causes that a leader gives: how it answers records that wait for it, if it `refused` none for good, and
-        how late."""
+        """The causes that a leader gives: how it answers, if it `refused` no records for good, and how late."""
         node = self.partitions.leader(*tp)
         if (attempts := self.attempts.get(tp)) is not None and not refused and attempts.lasts(now):
             yield attempts.cause(tp, node, now)

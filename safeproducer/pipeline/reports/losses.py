@@ -74,7 +74,7 @@ class Losses:
         return found
 
     def refused(self, tp: TopicPartition) -> bool:
-        """Whether the last records of this partition that failed were refused for good, and none delivered since."""
+        """Whether its last records that failed were refused for good, and none was delivered since."""
         one = self._by_tp.get(tp)
         return one is not None and bool(one.code) and self._delivered(tp)[0] == one.delivered[0]
 

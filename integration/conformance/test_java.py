@@ -110,3 +110,21 @@ def test_javas_producers(either: Any) -> None:
     for partition in range(PARTITIONS):
         mine = [value for where, value in found if where == partition]
         assert mine == sorted((value for where, value in acked if where == partition), key=int)
+
+
+def test_javas_transactions_and_groups(either: Any) -> None:
+    """ProducerPerformance commits in transactions of version 2, a VerifiableConsumer reads them as a member."""
+    topic, group = either.topic(PARTITIONS), target.fresh("g")
+    numbers = ["--num-records", str(PERFORMED), "--record-size", "100", "--throughput", "5000"]
+    transactions = ["--transactional-id", target.fresh("tx"), "--transaction-duration-ms", "100"]
+    settings = ["--producer-props", f"bootstrap.servers={either.bootstrap}"]
+    end(launch("ProducerPerformance", "--topic", topic, *numbers, *transactions, *settings))
+    assert len(read(either.bootstrap, topic, PERFORMED)) == PERFORMED
+    consumer = launch(
+        "VerifiableConsumer",
+        *("--bootstrap-server", either.bootstrap, "--topic", topic, "--group-id", group),
+        *("--reset-policy", "earliest", "--max-messages", str(PERFORMED)),
+    )
+    events = [json.loads(line) for line in end(consumer).splitlines() if line.startswith("{")]
+    assert sum(event["count"] for event in events if event["name"] == "records_consumed") >= PERFORMED
+    assert {"partitions_assigned", "offsets_committed"} <= {event["name"] for event in events}

@@ -195,7 +195,7 @@ class OpenTransactions:
 
     def stable(self, end: int) -> int:
         """The last stable offset: the first one that may still be committed or aborted, ``end`` at most."""
-        return min([end, *(first for first, _ in self._open.values())])
+        return min([end, *(first for first, _ in self._open.values())]) if self._open else end
 
     def aborted(self, start: int, end: int) -> list[Aborted]:
         """Those with records, or a marker, from one offset to another."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -120,3 +121,136 @@ def test_aiokafka(cluster: Target) -> None:
         warnings.simplefilter("ignore", DeprecationWarning)  # aiokafka asks asyncio for what is going away
         found = asyncio.run(asyncio.wait_for(write_and_read(), 30))
     assert found == {partition: VALUES[partition::2] for partition in (0, 1)}
+
+
+def in_transactions(make: type[Producer]) -> Callable[[str, str, str], None]:
+    """Commits, aborts, commits: four records each in two partitions."""
+
+    def work(bootstrap: str, topic: str, name: str) -> None:
+        client = make({"bootstrap.servers": bootstrap, "transactional.id": name, "log_level": 0})
+        client.init_transactions(20)
+        for committed in (True, False, True):
+            client.begin_transaction()
+            for number in range(4):
+                client.produce(topic, b"%d" % committed, partition=number % 2)
+            if committed:
+                client.commit_transaction(20)
+            else:
+                client.flush(20)
+                client.abort_transaction(20)
+
+    return work
+
+
+def in_transactions_of_kafka_python(bootstrap: str, topic: str, name: str) -> None:
+    """The same."""
+    kafka: Any = pytest.importorskip("kafka", reason="kafka-python is not installed")
+    client = kafka.KafkaProducer(bootstrap_servers=bootstrap, transactional_id=name, enable_idempotence=True)
+    client.init_transactions()
+    for committed in (True, False, True):
+        client.begin_transaction()
+        sent = [client.send(topic, b"%d" % committed, partition=number % 2) for number in range(4)]
+        for one in sent:
+            one.get(20)
+        if committed:
+            client.commit_transaction()
+        else:
+            client.abort_transaction()
+    client.close(5)
+
+
+def in_transactions_of_aiokafka(bootstrap: str, topic: str, name: str) -> None:
+    """The same."""
+    aiokafka: Any = pytest.importorskip("aiokafka", reason="aiokafka is not installed")
+
+    async def work() -> None:
+        client = aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=name)
+        async with client:
+            for committed in (True, False, True):
+                await client.begin_transaction()
+                for number in range(4):
+                    await client.send_and_wait(topic, b"%d" % committed, partition=number % 2)
+                await (client.commit_transaction() if committed else client.abort_transaction())
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # it asks asyncio for what is going away
+        asyncio.run(asyncio.wait_for(work(), 20))
+
+
+TRANSACTIONS = [
+    pytest.param(in_transactions(Producer), id="confluent_kafka"),
+    pytest.param(in_transactions(SafeProducer), id="safeproducer"),
+    pytest.param(in_transactions_of_kafka_python, id="kafka-python"),
+    pytest.param(in_transactions_of_aiokafka, id="aiokafka"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:read_text is deprecated")
+@pytest.mark.parametrize("work", TRANSACTIONS)
+def test_transactions(cluster: Target, work: Callable[[str, str, str], None]) -> None:
+    """Readers of committed records get those, and no others."""
+    topic = cluster.topic(2)
+    work(cluster.bootstrap, topic, fresh("tx"))
+    assert [message.value() for message in read(cluster, topic, 2, 8)] == [b"1"] * 8
+
+
+def as_a_member(bootstrap: str, topic: str, group: str, wanted: int) -> list[bytes]:
+    """What a new member of the group gets, at least so many; it commits and leaves."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", "log_level": 0}
+    client, found = Consumer(settings), list[bytes]()
+    client.subscribe([topic])
+    until(lambda: found.extend(one.value() or b"" for one in client.consume(100, 0.2)) or len(found) >= wanted, "all")
+    client.close()
+    return found
+
+
+def as_a_member_with_kafka_python(bootstrap: str, topic: str, group: str, wanted: int) -> list[bytes]:
+    """The same."""
+    kafka: Any = pytest.importorskip("kafka", reason="kafka-python is not installed")
+    client = kafka.KafkaConsumer(topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest")
+    found: list[bytes] = []
+
+    def polled() -> bool:
+        found.extend(record.value for records in client.poll(200).values() for record in records)
+        return len(found) >= wanted
+
+    until(polled, "all")
+    client.close()
+    return found
+
+
+def as_a_member_with_aiokafka(bootstrap: str, topic: str, group: str, wanted: int) -> list[bytes]:
+    """The same."""
+    aiokafka: Any = pytest.importorskip("aiokafka", reason="aiokafka is not installed")
+    found: list[bytes] = []
+
+    async def work() -> None:
+        settings = {"bootstrap_servers": bootstrap, "group_id": group, "auto_offset_reset": "earliest"}
+        async with aiokafka.AIOKafkaConsumer(topic, **settings) as client:
+            while len(found) < wanted:
+                batches = await client.getmany(timeout_ms=200)
+                found.extend(record.value for records in batches.values() for record in records)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        asyncio.run(asyncio.wait_for(work(), 30))
+    return found
+
+
+MEMBERS = [as_a_member, as_a_member_with_kafka_python, as_a_member_with_aiokafka]
+
+
+@pytest.mark.filterwarnings("ignore:read_text is deprecated")
+@pytest.mark.parametrize("first", MEMBERS)
+@pytest.mark.parametrize("second", MEMBERS)
+def test_members(cluster: Target, first: Callable[..., list[bytes]], second: Callable[..., list[bytes]]) -> None:
+    """One reads and commits; the next one, of whatever library, goes on behind it."""
+    topic, group = cluster.topic(), fresh("group")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for value in VALUES:
+        producer.produce(topic, value)
+    assert producer.flush(20) == 0
+    assert first(cluster.bootstrap, topic, group, len(VALUES)) == VALUES
+    producer.produce(topic, b"one more")
+    assert producer.flush(20) == 0
+    assert second(cluster.bootstrap, topic, group, 1) == [b"one more"]

@@ -1,6 +1,5 @@
 """Transactions in a test: by all libraries; coordinators, leaders and time move, and answers are lost."""
 
-import asyncio
 import random
 import threading
 import time
@@ -10,14 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-import aiokafka  # type: ignore[import-untyped]
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.codec import WireError
+from tests.conformance.test_clients import TRANSACTIONS
 from tests.conformance.test_transactions import ABORT, COMMIT, FENCED, INVALID_EPOCH, Tx
 from tests.testing.raw import RawClient
 
@@ -31,53 +29,6 @@ NOT_COORDINATOR = 16
 
 def settings(cluster: FakeCluster, name: str = "tx", **more: Any) -> dict[str, Any]:
     return {"bootstrap.servers": cluster.bootstrap, "transactional.id": name, "log_level": 0, **more}
-
-
-def with_confluent(make: type[Producer]) -> Callable[[FakeCluster], None]:
-    def work(cluster: FakeCluster) -> None:
-        client = make(settings(cluster))
-        client.init_transactions(PATIENCE)
-        for committed in (True, False, True):
-            client.begin_transaction()
-            for number in range(4):
-                client.produce("t", b"%d" % committed, partition=number % 2)
-            if committed:
-                client.commit_transaction(PATIENCE)
-            else:
-                client.flush(PATIENCE)
-                client.abort_transaction(PATIENCE)
-
-    return work
-
-
-def with_kafka_python(cluster: FakeCluster) -> None:
-    client = kafka.KafkaProducer(bootstrap_servers=cluster.bootstrap, transactional_id="tx", enable_idempotence=True)
-    client.init_transactions()
-    for committed in (True, False, True):
-        client.begin_transaction()
-        sent = [client.send("t", b"%d" % committed, partition=number % 2) for number in range(4)]
-        for one in sent:
-            one.get(PATIENCE)
-        if committed:
-            client.commit_transaction()
-        else:
-            client.abort_transaction()
-    client.close(5)
-
-
-def with_aiokafka(cluster: FakeCluster) -> None:
-    async def work() -> None:
-        client = aiokafka.AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, transactional_id="tx")
-        async with client:
-            for committed in (True, False, True):
-                await client.begin_transaction()
-                for number in range(4):
-                    await client.send_and_wait("t", b"%d" % committed, partition=number % 2)
-                await (client.commit_transaction() if committed else client.abort_transaction())
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # it asks asyncio for what is going away
-        asyncio.run(asyncio.wait_for(work(), PATIENCE))
 
 
 def consumed(cluster: FakeCluster, topic: str, partitions: int, wanted: int) -> list[bytes | None]:
@@ -102,19 +53,11 @@ def consumed(cluster: FakeCluster, topic: str, partitions: int, wanted: int) -> 
 
 
 @pytest.mark.filterwarnings("ignore:read_text is deprecated")
-@pytest.mark.parametrize(
-    "work",
-    [
-        pytest.param(with_confluent(Producer), id="confluent_kafka"),
-        pytest.param(with_confluent(SafeProducer), id="safeproducer"),
-        pytest.param(with_kafka_python, id="kafka-python"),
-        pytest.param(with_aiokafka, id="aiokafka"),
-    ],
-)
-def test_every_library_commits_and_aborts(cluster: FakeCluster, work: Callable[[FakeCluster], None]) -> None:
+@pytest.mark.parametrize("work", TRANSACTIONS)
+def test_every_library_commits_and_aborts(cluster: FakeCluster, work: Callable[[str, str, str], None]) -> None:
     """Readers of committed records see what was committed; the log shows both views, and no marker."""
     cluster.create_topic("t", 2)
-    work(cluster)
+    work(cluster.bootstrap, "t", "tx")
     assert consumed(cluster, "t", 2, 8) == [b"1"] * 8
     for partition in (0, 1):
         assert [one.value for one in cluster.log("t", partition)] == [b"1"] * 2 + [b"0"] * 2 + [b"1"] * 2

@@ -29,7 +29,8 @@ from safeproducer.runtime.threads import InterruptSafeEvent
 from safeproducer.settings import own_settings
 
 _ON_LOOP = ("error_cb", "throttle_cb", "stats_cb")
-_ROUND = 1.0
+_ROUND = 0.14
+"""Seconds of one native poll(): the longest that poll() does not cut into many short ones."""
 _PAUSE = 0.1
 _LONG = 3600.0
 
@@ -158,7 +159,7 @@ class ServingThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """It ends within a second."""
+        """It ends soon."""
         self._stopped = True
         self._rest.set()
         if self._only is not None:

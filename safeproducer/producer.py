@@ -77,7 +77,7 @@ class SafeProducer(Submitting, ProducerSlots):
             counters = DeliveryCounters(only_errors, failures.reported, delivery.idempotent, delivery.owns_timeout)
             engine = assemble(settings, info, observers, counters, failures)
         except ConfigurationError as error:
-            raise error.with_traceback(None) from error.__cause__  # frames know secrets; some tools print their locals
+            raise error.with_traceback(None) from error.__cause__  # its frames know secrets; some tools print locals
         finally:
             del args, config
         transactions = Transactions(engine)

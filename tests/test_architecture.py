@@ -47,10 +47,10 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 234,  # aim: 185; 8 of asyncio, 6 of FakeCluster's TLS and groups, 11 of replication quotas, 6 of `run`
+        "files": 236,  # aim: 185; 10 of asyncio, 6 of FakeCluster, 11 of replication quotas, 6 of `run`
         "files under 60 lines": 13,
-        "lines": 41_217,  # aim: 26 500 without testing/; 1 400 of asyncio, 1 100 of FakeCluster, 330 of Spark
-        "lines of pipeline/ and policy/": 15_032,  # aim: 11 000; 521 of many partitions, 160 of asyncio, 220 of causes
+        "lines": 41_415,  # aim: 26 500 without testing/; 1 600 of asyncio, 1 100 of FakeCluster, 330 of Spark
+        "lines of pipeline/ and policy/": 15_038,  # aim: 11 000; 521 of many partitions, 160 of asyncio, 220 of causes
         "reads through three dots": 80,  # aim: 28, one per 1 000 lines; 4 of asyncio, 4 of Spark
         "closures upward": 4,  # aim: 4
         "objects of a producer": 89,  # aim: 70

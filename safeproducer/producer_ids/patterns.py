@@ -67,11 +67,13 @@ class Pattern:
 
 def find(records: Sequence[IdRecord], site: CallSite) -> Pattern | None:
     """How the permits of a line come about; None for fewer than two."""
-    own = sorted((record for record in records if record.site == site), key=lambda record: record.at.wall)
+    own = [record for record in records if record.site == site]
     if len(own) < 2:
         return None
-    code = _code(own)
-    seconds = own[-1].at.wall - own[0].at.wall
+    one_start = own[0].boot_id and len({record.boot_id for record in own}) == 1
+    own = sorted(own, key=lambda record: record.at.boot if one_start else record.at.wall)  # which somebody may set
+    code, (began, ended) = _code(own), (own[0].at, own[-1].at)
+    seconds = ended.boot - began.boot if one_start else ended.wall - began.wall
     sentence, cure = _TEXTS[code]
     return Pattern(code, len(own), seconds, site, f"{len(own)} in {_span(seconds)}, {sentence}", f"{cure}.")
 

@@ -62,6 +62,15 @@ def test_each_pattern_is_told_from_the_others(code: str) -> None:
     assert pattern.cure.endswith(".")
 
 
+def test_a_clock_that_is_set_changes_no_time_of_a_pattern() -> None:
+    """It was told as an hour; after another start of the system there is only that clock."""
+    own = [record(at) for at in range(3)]
+    own = [one._replace(at=one.at._replace(wall=one.at.wall + 3600 * (number == 1))) for number, one in enumerate(own)]
+    assert found(own).sentence.startswith("3 in 2 s, ")
+    own[0] = own[0]._replace(boot_id=2)
+    assert found(own).seconds == 3601
+
+
 @pytest.mark.parametrize("lanes", [1, 2, 7])
 def test_one_producer_is_no_churn_however_many_lanes_it_has(lanes: int) -> None:
     """A throttle time makes a second one: it was told as a crash loop, with the advice to stop it."""

@@ -210,6 +210,16 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
+_CONSUMERS = """
+    allow.auto.create.topics auto.commit.interval.ms auto.offset.reset check.crcs default.api.timeout.ms
+    enable.auto.commit exclude.internal.topics fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id
+    group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms isolation.level key.deserializer
+    max.partition.fetch.bytes max.poll.interval.ms max.poll.records partition.assignment.strategy session.timeout.ms
+    value.deserializer
+"""
+"""Java's settings of a consumer, which no producer has."""
+
+
 def _refuse_unknown(options: Mapping[str, str]) -> None:
     for option, text in options.items():
         if option == GUARANTEE:
@@ -245,6 +255,8 @@ def _javas_name(name: str) -> str:
         return f"Java's name is {' or '.join(KAFKA_PREFIX + java for java in meant)}"
     if name in PRODUCER_PROPERTIES:
         return "It is a setting of librdkafka without a counterpart in Java: remove it"
+    if name in _CONSUMERS.split():
+        return "It is a consumer's setting, of a stream that reads: remove it here"
     similar = suggestions(name, (*TRANSLATED, *WITHOUT_EFFECT, *REFUSED))
     if similar:
         return f"Did you mean {' or '.join(KAFKA_PREFIX + java for java in similar)}?"

@@ -164,6 +164,8 @@ def test_a_longer_time_out_makes_a_longer_deadline() -> None:
         ({"safeproducer.orderin": "key"}, "Did you mean safeproducer.ordering?"),
         ({"safeproducer.spark.guarantee": "exactly-once"}, "it is reserved: the sink writes at least once"),
         ({"kafka.linger": "5"}, "Java's producer has no such setting. Did you mean kafka.linger.ms?"),
+        ({"kafka.session.timeout.ms": "5"}, "Java's producer has no such setting. It is a consumer's setting"),
+        ({"kafka.group.id": "g"}, "Java's producer has no such setting. It is a consumer's setting"),
         ({"kafka.queue.buffering.max.ms": "5"}, "Java's producer has no such setting. Java's name is kafka.linger.ms"),
         ({"kafka.message.max.bytes": "5"}, "Java's name is kafka.max.request.size"),
         ({"kafka.queue.buffering.max.kbytes": "5"}, "Java's name is kafka.buffer.memory"),

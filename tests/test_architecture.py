@@ -47,9 +47,9 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 236,  # aim: 185; 10 of asyncio, 6 of FakeCluster, 11 of replication quotas, 6 of `run`
+        "files": 240,  # aim: 185; 12 of asyncio, 9 of FakeCluster's groups and transactions, 11 of replication quotas, 6 of `run`
         "files under 60 lines": 13,
-        "lines": 41_415,  # aim: 26 500 without testing/; 1 600 of asyncio, 1 100 of FakeCluster, 330 of Spark
+        "lines": 42_350,  # aim: 26 500 without testing/; 1 870 of FakeCluster, 1 900 of asyncio, 550 of Spark, 520 of causes
         "lines of pipeline/ and policy/": 15_038,  # aim: 11 000; 521 of many partitions, 160 of asyncio, 220 of causes
         "reads through three dots": 80,  # aim: 28, one per 1 000 lines; 4 of asyncio, 4 of Spark
         "closures upward": 4,  # aim: 4

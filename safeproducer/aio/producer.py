@@ -157,6 +157,11 @@ class AsyncSafeProducer(Transactional):
         if self._burst == 1 or self._burst >= _BURST:
             await self._let_others_run()
         self._bound()
+        if not self._room.lines and self._engine.route.observed is None:
+            try:  # as _accept(), without another coroutine
+                return self._settling.accept(topic, value, key, partition, timestamp, headers)
+            except BufferError:
+                pass
         record = topic, value, key, partition, timestamp, headers
         return await self._accept(self._settling.accept, record)  # type: ignore[no-any-return]
 

@@ -290,3 +290,24 @@ def test_a_coroutine_is_no_value(cluster: FakeCluster, run: Run) -> None:
             await producer.flush()
 
     run(main)
+
+
+def test_a_token_may_come_from_a_coroutine_function(run: Run) -> None:
+    """While the producer is made, when its loop is blocked by that, and later on its loop."""
+    loops = list[bool]()
+
+    async def main() -> None:
+        own = asyncio.get_running_loop()
+
+        async def token(_: str) -> tuple[str, float]:
+            await asyncio.sleep(0)
+            loops.append(asyncio.get_running_loop() is own)
+            return "token", time.time() + 0.5
+
+        login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "OAUTHBEARER", "oauth_cb": token}
+        async with AsyncSafeProducer({**NOWHERE, **login}, close_timeout=0) as producer:
+            delivery = await producer.send("t", b"value")
+            await until(lambda: True in loops)  # it is asked for again, before it expires
+        assert isinstance(delivery.exception(), NotWritten)
+
+    run(main)

@@ -88,19 +88,3 @@ def test_events_that_the_sender_serves_are_not_taken_off_the_count_of_a_poll() -
                 counts.append(producer.poll(0))
                 time.sleep(0.01)
             assert (min(counts), max(counts), sum(counts)) == (0, 1, 1)
-
-
-def test_the_first_record_on_an_empty_direct_lane_wakes_a_thread_that_polls() -> None:
-    """That waits for the sender, which has nothing to do with the record: its report came 120 to 250 ms late."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", PARTITIONS)
-        cluster.delay(0.3, api="Produce")
-        with SafeProducer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "log_level": 0}) as producer:
-            schedule, woken = engine_of(producer).dispatcher.schedule, list[float]()
-            with mock.patch.object(schedule, "wake", side_effect=woken.append):
-                producer.produce("t", b"x", partition=0)
-                assert 0.0 in woken
-                woken.clear()
-                producer.produce("t", b"x", partition=1)
-                assert 0.0 not in woken, "the thread waits for the direct lane by now"
-            assert producer.flush(20) == 0

@@ -113,15 +113,11 @@ class Intake:
             record = (value, key, id(report), stamp, headers, size + OVERHEAD, now)
             self._rejections.remember(topic, report, record)
         self._record_buffer.went_directly(now)
-        native = self._record_buffer.direct_native
-        rested = not len(native)
         try:
-            native.produce(topic, value, key, partition, report, None, timestamp, headers)
+            self._record_buffer.direct_native.produce(topic, value, key, partition, report, None, timestamp, headers)
         except BaseException:
             lane.probation.give_back(buffer.tp, size)
             raise
-        if rested:  # a thread that polls waits for the sender: it is to wait for the direct lane now
-            self._schedule.wake(0.0)
         return True
 
     def _append(

@@ -86,7 +86,7 @@ def test_a_rotated_password_is_not_tried_again() -> None:
         lanes = producer.snapshot().lanes
         guard = Guard({"alice": "new"})
         producer.set_sasl_credentials("alice", "new")
-        cluster._state.credentials = guard
+        cluster._state.access.credentials = guard
         asked = len(cluster.journal("DescribeConfigs"))
         cluster.cut()
         load.until(lambda: len(cluster.journal("DescribeConfigs")) > asked and window() == 20, backlog=20)

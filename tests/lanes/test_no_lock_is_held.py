@@ -96,7 +96,7 @@ def witness(monkeypatch: pytest.MonkeyPatch) -> Iterator[Witness]:
 
         return made
 
-    monkeypatch.setattr(lane_client, "Lock", owned(threading.Lock))
+    monkeypatch.setattr(lane_client, "allocate_lock", owned(threading.Lock))
     found = Witness(locks)
     logger = logging.getLogger("safeproducer")
     level = logger.level

@@ -34,7 +34,7 @@ def secured() -> Iterator[FakeCluster]:
 def cluster(secured: FakeCluster) -> Iterator[FakeCluster]:
     """With the topic `rows`."""
     secured.reset()
-    secured._state.credentials = Counting("right")
+    secured._state.access.credentials = Counting("right")
     secured.create_topic("rows", 3)
     yield secured
     end_producers()
@@ -78,7 +78,7 @@ class Counting(Credentials):
 
 def test_a_wrong_password_ends_the_attempt_with_few_logins(cluster: FakeCluster) -> None:
     """No producer is made after it, and the client that asks for limits tries no more."""
-    cluster._state.credentials = guard = Counting("right")
+    cluster._state.access.credentials = guard = Counting("right")
     found, seconds = failure(cluster, iter([rows(0, 10)]), "marker")
     assert (found.codes, found.delivered, found.rows) == ({"_AUTHENTICATION": 1}, 0, 0)
     assert "marker" not in str(KafkaWriteError(found))
@@ -103,7 +103,7 @@ def test_a_password_that_changed_under_a_kept_producer_ends_the_attempt(
     if told == "once":
         monkeypatch.setattr(pace, "ASK_AFTER", 2.0)
     assert write_task([rows(0, 10)], options(cluster, "right"), TASK).delivered == 10
-    cluster._state.credentials = Counting("another")
+    cluster._state.access.credentials = Counting("another")
     cluster.cut()
     found, seconds = failure(cluster, iter([rows(10, 10)]), "right")
     assert (found.codes, found.delivered) == ({"_AUTHENTICATION": 10}, 0)
@@ -114,13 +114,13 @@ def test_a_password_that_changed_under_a_kept_producer_ends_the_attempt(
 def test_a_login_that_works_again_within_three_seconds_ends_nothing(cluster: FakeCluster) -> None:
     """As when a broker has not heard of a new user yet."""
     assert write_task([rows(0, 10)], options(cluster, "right"), TASK).delivered == 10
-    cluster._state.credentials = guard = Counting("another")
+    cluster._state.access.credentials = guard = Counting("another")
     cluster.cut()
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield rows(10, 10)
         cluster.wait(lambda _: bool(guard.tried))
-        cluster._state.credentials = Counting("right")
+        cluster._state.access.credentials = Counting("right")
         yield rows(20, 10)
 
     totals = write_task(batches(), options(cluster, "right"), TASK)
@@ -149,12 +149,12 @@ def test_one_refusal_ends_no_task_whose_broker_throttles_it_and_answers_late(
     def batches() -> Iterator[pa.RecordBatch]:
         yield rows(0, 10)
         poll_until(begun[0].kafka, lambda: begun[0].throttled and begun[0].kafka.snapshot().delivered == 10)
-        cluster._state.credentials = Counting("another")
+        cluster._state.access.credentials = Counting("another")
         cluster.cut()
         poll_until(begun[0].kafka, lambda: begun[0].login_refused is not None)
         cluster.delay(1.5, api="Metadata")
         cluster.delay(1.5, api="Produce")
-        cluster._state.credentials = Counting("right")
+        cluster._state.access.credentials = Counting("right")
         yield rows(10, 10)
 
     assert write_task(batches(), options(cluster, "right"), TASK).delivered == 20

@@ -55,8 +55,8 @@ SIDE_BAR: dict[str, dict[str, list[str]]] = {
         "SECURITY": [],
     },
     "Data": {
-        "docs/use/spark": ["docs/use/poison-row", "docs/reference/spark-options"],
-        "docs/operate/spark": ["docs/operate/spark-without-pip"],
+        "docs/use/spark": ["docs/use/poison-row", "docs/use/spark-copies", "docs/reference/spark-options"],
+        "docs/operate/spark": ["docs/operate/spark-platforms", "docs/operate/spark-without-pip"],
     },
     "Test": {
         "docs/test/fakecluster": ["docs/test/conformance"],
@@ -83,6 +83,16 @@ SIDE_BAR: dict[str, dict[str, list[str]]] = {
     },
 }
 
+# What people search for where a page says it in other words, or many pages name it.
+KEYWORDS = {
+    "docs/use/quickstart": ["install"],
+    "docs/use/outcomes-and-errors": ["not written", "unknown outcome"],
+    "docs/use/callbacks-signals-threads": ["fork"],
+    "docs/operate/symptoms": ["health"],
+    "docs/operate/long-links": ["round trip", "latency"],
+    "docs/operate/throttling-and-quotas": ["quota"],
+}
+
 
 def _contents(pages: Iterable[str], caption: str = "") -> str:
     """Return a hidden list of pages for the side bar."""
@@ -91,12 +101,14 @@ def _contents(pages: Iterable[str], caption: str = "") -> str:
 
 
 def _adapt(app: Any, name: str, source: list[str]) -> None:
-    """Add its list to a page of the side bar; link to a page where it marks a row of a table: MyST knows no such."""
+    """Add its list and words to a page; link to a page where it marks a row of a table: MyST knows no such."""
     if name == root_doc:
         source[0] += "".join(_contents(pages, caption) for caption, pages in SIDE_BAR.items())
     for pages in SIDE_BAR.values():
         if pages.get(name):
             source[0] += _contents(pages[name])
+    for words in KEYWORDS.get(name, ()):
+        source[0] = f"```{{index}} ! {words}\n```\n\n{source[0]}"  # a main entry: others come behind all pages
     source[0] = re.sub(r"(measurements\.md)#[\w-]+", r"\1", source[0])
 
 

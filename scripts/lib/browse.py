@@ -20,7 +20,7 @@ LOOKS = ("light", 1280), ("dark", 1280), ("light", 400)
 
 # What people search for, and the page that must be among the first three hits.
 SEARCHES = {
-    "install": "README",
+    "install": "docs/use/quickstart",
     "quick start": "docs/use/quickstart",
     "examples": "docs/use/examples",
     "without a change": "docs/use/run",
@@ -48,7 +48,7 @@ SEARCHES = {
     "alerts": "docs/operate/metrics",
     "prometheus": "docs/operate/metrics",
     "throttling": "docs/operate/throttling-and-quotas",
-    "byte quota": "docs/operate/throttling-and-quotas",
+    "quota": "docs/operate/throttling-and-quotas",
     "replication": "docs/operate/throttling-and-quotas",
     "round trip": "docs/operate/long-links",
     "producer id": "docs/operate/producer-ids",
@@ -66,6 +66,10 @@ SEARCHES = {
     "glossary": "docs/internals/glossary",
     "invariants": "docs/internals/invariants",
     "vulnerability": "SECURITY",
+    "rights": "docs/operate/rights",
+    "leave": "docs/use/leave",
+    "oauthbearer": "docs/operate/spark-platforms",
+    "transactions": "docs/test/fakecluster",
 }
 
 _CUT = """() => [...document.querySelectorAll('.table-wrapper, pre, body')]

@@ -204,21 +204,6 @@ def as_a_member(bootstrap: str, topic: str, group: str, wanted: int) -> list[byt
     return found
 
 
-def as_a_member_with_kafka_python(bootstrap: str, topic: str, group: str, wanted: int) -> list[bytes]:
-    """The same."""
-    kafka: Any = pytest.importorskip("kafka", reason="kafka-python is not installed")
-    client = kafka.KafkaConsumer(topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest")
-    found: list[bytes] = []
-
-    def polled() -> bool:
-        found.extend(record.value for records in client.poll(200).values() for record in records)
-        return len(found) >= wanted
-
-    until(polled, "all")
-    client.close()
-    return found
-
-
 def as_a_member_with_aiokafka(bootstrap: str, topic: str, group: str, wanted: int) -> list[bytes]:
     """The same."""
     aiokafka: Any = pytest.importorskip("aiokafka", reason="aiokafka is not installed")
@@ -237,10 +222,10 @@ def as_a_member_with_aiokafka(bootstrap: str, topic: str, group: str, wanted: in
     return found
 
 
-MEMBERS = [as_a_member, as_a_member_with_kafka_python, as_a_member_with_aiokafka]
+# No member of kafka-python: on Kafka it misses the metadata of a new topic now and then, and leaves sockets open then.
+MEMBERS = [as_a_member, as_a_member_with_aiokafka]
 
 
-@pytest.mark.filterwarnings("ignore:read_text is deprecated")
 @pytest.mark.parametrize("first", MEMBERS)
 @pytest.mark.parametrize("second", MEMBERS)
 def test_members(cluster: Target, first: Callable[..., list[bytes]], second: Callable[..., list[bytes]]) -> None:

@@ -70,7 +70,7 @@ def test_a_token_lets_in(newcomer: RawClient, version: int, first: bytes) -> Non
 
 @pytest.mark.parametrize(
     "bad",
-    ["nonsense", "a.b.c", token(seconds=-5, begun=-10), token(begun=100, seconds=200)],
+    ["nonsense", "a.b.c", token(seconds=-5, begun=-10), token(begun=7_200, seconds=9_000)],
     ids=["nonsense", "no JSON", "expired", "early"],
 )
 def test_a_bad_token_is_told_in_a_good_answer(newcomer: RawClient, bad: str) -> None:

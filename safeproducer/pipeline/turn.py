@@ -183,7 +183,7 @@ class Turns:
         """Log what leaders answer, and which callback others wait for, once while it is so."""
         cluster, blocked = self._updates.holds.cluster, self._serving.blocked(now)
         tried = [tp for tp in cluster.attempts.copy() if not cluster.partitions.missing_clause(tp[0])]
-        replicas = self._replication.known(now) if tried else {}  # where replicas delay it, Replication warns
+        replicas = self._replication.known(None) if tried else {}  # where replicas delay it, Replication warns
         there = [tp for tp in tried if tp not in replicas or not replicas[tp].delays]
         losses = self._updates.failures.losses
         found = [cause for tp in there for cause in cluster.sick(tp, now, losses.refused(tp))]

@@ -215,7 +215,7 @@ def test_missing_java_or_maven_is_named(machine: Machine, java: str | None, mave
     [
         (2, 0, (), 0, True),
         (2, 1, (), 1, False),
-        (6, 0, (), 1, False),
+        (9, 0, (), 1, False),
         (2, 0, ("tests/test_config.py",), 1, False),
     ],
     ids=["passes alone", "fails again", "too many", "not all tests"],

@@ -68,7 +68,7 @@ quick=(
 searches=(dispatcher_machine lane_ids metadata_machine planted_bugs raising_handlers)
 former_kafka=4.3.1
 former=(integration/contract/test_kafka_only.py integration/test_lanes.py integration/test_quota.py)
-most_unsteady=5
+most_unsteady=8
 
 # run_tests ARGUMENTS...: what the arguments name; without any all tests. When tests of a few files fail they run once
 # more, alone: one that passes then is named as unsteady, and does not fail the run. More than a few files are no

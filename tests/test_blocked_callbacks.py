@@ -128,6 +128,42 @@ def test_callbacks_come_in_the_order_of_their_records(producer: SafeProducer, se
     assert ran == {0: list(range(0, 200, 2)), 1: list(range(1, 200, 2))}
 
 
+@pytest.mark.parametrize("serve", SERVES)
+def test_what_the_sender_took_runs_before_what_the_client_has(
+    cluster: FakeCluster, producer: SafeProducer, serve: str
+) -> None:
+    """It takes one while a thread comes out of a callback: after that thread found that no report waits here."""
+    ran, between, serves_direct = list[int](), threading.Event(), Serving._serves_direct
+    queue = engine_of(producer).counters.report_queue
+
+    def late(serving: Serving) -> bool:
+        between.set()
+        end = time.monotonic() + 0.1
+        while not queue.reports and time.monotonic() < end:
+            engine_of(producer).sender.wake(0.0)
+            time.sleep(0.001)
+        between.clear()
+        until(lambda: queue.thread == 0, "the sender has ended", PATIENCE)
+        found: bool = serves_direct.fget(serving)  # type: ignore[attr-defined]
+        return found
+
+    with (
+        mock.patch.object(Serving, "_serves_direct", property(late)),
+        mock.patch.object(Serving, "_blocks", side_effect=lambda *_: between.is_set()),
+        mock.patch.object(Serving, "_is_slow", return_value=True),
+    ):
+        cluster.delay(0.005)
+        server = threading.Thread(target=lambda: [SERVES[serve](producer) for _ in range(10)])
+        for number in range(100):
+            producer.produce("orders", str(number), partition=0, on_delivery=lambda *_, n=number: ran.append(n))
+            if not number:
+                server.start()
+            time.sleep(0.005)
+        server.join()
+        assert producer.flush(20) == 0
+    assert ran == list(range(100))
+
+
 def test_reports_of_quick_callbacks_stay_with_the_application(producer: SafeProducer) -> None:
     """Many of them take as long in one native call as a few slow ones, and to take reports away costs more."""
     late = threading.Event()

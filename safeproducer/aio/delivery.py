@@ -71,10 +71,8 @@ class Delivery(asyncio.Future[Any]):
         """
         if self._message is not None or not await self._settling.withdrawn(self):
             return False
-        outcome = await self.settled()
-        if not self.cancelled():
-            self.exception()  # nobody needs to be told a second time
-        return outcome == "not_written"
+        self.add_done_callback(_hear)
+        return await self.settled() == "not_written"
 
     async def settled(self) -> str:
         """The outcome, as soon as it is known. To cancel this cancels nothing else."""
@@ -111,3 +109,9 @@ class Delivery(asyncio.Future[Any]):
         """Topic and partition, of one that has ended. For this package."""
         message = self._message
         return (None, None) if message is None else (message.topic(), message.partition())
+
+
+def _hear(delivery: asyncio.Future[Any]) -> None:
+    """Nobody needs to be told a second time."""
+    if not delivery.cancelled():
+        delivery.exception()

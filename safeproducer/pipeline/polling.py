@@ -227,11 +227,16 @@ class Serving:
 
     @property
     def _serves_direct(self) -> bool:
-        """Whether the calling thread may serve the direct lane now."""
+        """Whether the calling thread may serve the direct lane now.
+
+        While it was in a callback the sender may have taken reports: they are older than what the lane has, and run
+        first. It adds the last of them before it says that it has ended, so that is asked first.
+        """
         barred = self._route.barred
         if self._dispatcher.only_batch_lanes or (barred and get_ident() in barred):
             return False
-        return not self._report_queue.thread or sys.is_finalizing()  # which may have stopped the sender there
+        ended = not self._report_queue.thread or sys.is_finalizing()  # which may have stopped the sender there
+        return ended and not self._report_queue.reports
 
     def _serve_now(self) -> int:
         """Run callbacks: first those that wait here, the sender may have taken some out of the direct lane."""
@@ -268,7 +273,7 @@ class Serving:
     def flush_round(self, timeout: float) -> None:
         """Serve for up to `timeout` seconds, or until a record has its report."""
         route, self._served_at = self._route, clock.monotonic()
-        if self._serves_direct and self._route.goes_direct and not self._report_queue.reports:
+        if self._serves_direct and route.goes_direct:
             route.native.flush(timeout)
             if len(route.native):  # events, which flush() does not serve once all reports are
                 route.native.poll(0)

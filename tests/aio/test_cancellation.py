@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import anyio
 import pytest
 
 from safeproducer import Hook, RecordAbandoned
 from safeproducer.aio import AsyncSafeProducer, Delivery, NotWritten
+from safeproducer.aio.settling import Settling
 from safeproducer.testing import FakeCluster
 from tests.aio.support import HELD, PATIENCE, QUIET, log_of, until
 
@@ -144,6 +146,24 @@ def test_a_record_is_withdrawn_by_hand(cluster: FakeCluster, run: Run) -> None:
 
     run(main)
     assert log_of(cluster) == {b"written": 1}
+
+
+def test_a_record_is_withdrawn_before_the_loop_ends_its_future(cluster: FakeCluster, run: Run) -> None:
+    """Its outcome is known on the thread that took it back, a little earlier."""
+    settle = Settling._settle
+
+    def late(settling: Settling) -> None:
+        asyncio.get_running_loop().call_later(0.02, settle, settling)
+
+    async def main() -> None:
+        async with AsyncSafeProducer({**HELD, "bootstrap.servers": cluster.bootstrap}) as producer:
+            with mock.patch.object(Settling, "_settle", late):
+                delivery = await producer.send("t", b"never")
+                assert await delivery.withdraw()
+            with pytest.raises(NotWritten):
+                await delivery
+
+    run(main)
 
 
 # --- when it was handed over -----------------------------------------------------------------------------------------

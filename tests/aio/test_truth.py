@@ -120,6 +120,7 @@ def test_the_log_has_what_was_told(cluster: FakeCluster, seed: int) -> None:
             cluster.set_throttle(0)
         await asyncio.wait(tasks, timeout=PATIENCE)
         assert all(task.done() for task in tasks)
+        assert [task for task in tasks if not task.cancelled() and task.exception()] == []
         assert all(each.done() for each in history.deliveries.values())
         return producer.snapshot()
 

@@ -27,7 +27,14 @@ myst_heading_anchors = 4
 default_role = "code"  # docstrings have names in single backquotes
 autodoc_default_options = {"members": True, "member-order": "bysource"}
 autodoc_preserve_defaults = True
-autodoc_mock_imports = ["opentelemetry", "pyarrow", "pyspark", "pytest", "structlog"]  # the environment is small
+autodoc_mock_imports = [
+    "confluent_kafka.schema_registry",
+    "opentelemetry",
+    "pyarrow",
+    "pyspark",
+    "pytest",
+    "structlog",
+]  # the environment is small
 safeproducer.spark._require_extra = lambda *_: None  # a mock has no version
 
 # The side bar, by reader: what one wants first stands first. A page's list stands below it.

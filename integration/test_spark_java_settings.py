@@ -39,11 +39,12 @@ def test_each_setting_of_java_is_in_exactly_one_table(javas_names: list[str]) ->
     assert len(javas_names) == 95
 
 
-def test_the_connector_is_locked_with_its_three_companions() -> None:
+def test_the_connector_is_locked_with_its_companions() -> None:
     """Those that go with PySpark 4.2.1."""
     assert sorted(read_lock(CONNECTOR)) == [
         "commons-pool2-2.13.1.jar",
         "kafka-clients-3.9.2.jar",
+        "spark-avro_2.13-4.2.0.jar",
         "spark-sql-kafka-0-10_2.13-4.2.0.jar",
         "spark-token-provider-kafka-0-10_2.13-4.2.0.jar",
     ]

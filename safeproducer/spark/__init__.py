@@ -14,11 +14,12 @@ _WHERE = {
     "KafkaWriteError": "errors",
     "SafeProducerDataSource": "data_source",
     "SafeProducerSink": "sink",
+    "registry_avro": "registry",
 }
 _OLDEST = {"SafeProducerDataSource": (4, 0)}
 _OLDEST_OF_ALL = (3, 5)
 
-__all__ = ["BatchReport", "KafkaWriteError", "SafeProducerDataSource", "SafeProducerSink"]
+__all__ = ["BatchReport", "KafkaWriteError", "SafeProducerDataSource", "SafeProducerSink", "registry_avro"]
 
 
 def __getattr__(name: str) -> Any:

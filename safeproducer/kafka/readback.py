@@ -1,4 +1,4 @@
-"""This module reads a whole topic back, and makes a topic for one purpose."""
+"""This module makes a topic for one purpose, and reads a whole topic back."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -11,16 +11,11 @@ from confluent_kafka.cimpl import NewTopic
 
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.properties import connection_settings
-from safeproducer.runtime import clock
 
-_BATCH = 5000
-_SLICE = 0.25
-_PATIENCE = 30.0
-_TIMEOUT = 15.0
+_PATIENCE, _TIMEOUT = 30.0, 15.0
 _READING = {
     "group.id": "safeproducer-readback",
     "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
     "enable.partition.eof": True,
     "isolation.level": "read_uncommitted",
     "fetch.wait.max.ms": 50,
@@ -33,49 +28,40 @@ class ReadbackIncompleteError(Exception):
     """The log could not be read to its end: records are missing for a reason that is no loss."""
 
 
-def read_topic(config: Mapping[str, Any], topic: str, partitions: int) -> Iterator[tuple[int, bytes]]:
-    """Yield partition and value of every record of the topic, in offset order within each partition.
+def read_topic(config: Mapping[str, Any], topic: str, partitions: int) -> list[tuple[int, bytes]]:
+    """Partition and value of every record of the topic, in offset order within each partition; of aborted ones, too.
 
-    `config` is a producer's configuration: the connection and security settings in it are used, and nothing is
-    committed or joined, so no right on a consumer group is needed. Uncommitted and aborted records are read too.
-
-    Raises ReadbackIncompleteError if no record and no end of a partition comes for 30 s, or if a log no longer begins
-    at offset 0.
+    `config` is a producer's: its connection and security settings count. No right on a consumer group is needed.
+    Raises ReadbackIncompleteError if nothing comes for 30 s, or if a log no longer begins at offset 0.
     """
     consumer = Consumer(connection_settings(config) | _READING, logger=_SILENT)
+    log, begun, waiting = list[tuple[int, bytes]](), set[int](), set(range(partitions))
     try:
-        for partition in range(partitions):
-            low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_PATIENCE)
-            if low > 0:
-                raise ReadbackIncompleteError(f"the oldest records of partition {partition} of {topic} were deleted")
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])
-        waiting, deadline = set(range(partitions)), clock.real() + _PATIENCE
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in waiting])
         while waiting:
-            messages = consumer.consume(_BATCH, _SLICE)
-            if messages:
-                deadline = clock.real() + _PATIENCE
-            elif clock.real() >= deadline:
+            message = consumer.poll(_PATIENCE)
+            if message is None:
                 raise ReadbackIncompleteError(f"partitions {sorted(waiting)} of {topic} did not come to their end")
-            for message in messages:
-                error, partition = message.error(), message.partition() or 0
-                if error is None:
-                    yield partition, message.value() or b""
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    waiting.discard(partition)
-                else:
-                    raise KafkaException(error)
+            error, partition = message.error(), message.partition() or 0
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            if partition not in begun and message.offset():
+                raise ReadbackIncompleteError(f"the oldest records of partition {partition} of {topic} were deleted")
+            begun.add(partition)
+            if error is None:
+                log.append((partition, message.value() or b""))
+            else:
+                waiting.discard(partition)
     finally:
         consumer.close()
+    return log
 
 
 @contextmanager
 def scratch_topic(config: Mapping[str, Any], name: str, partitions: int, *, keep: bool) -> Iterator[None]:
-    """Create the topic, with the cluster's default of replicas; delete it in the end, unless `keep` is set.
-
-    `config` is a producer's configuration. Raises KafkaException (TOPIC_AUTHORIZATION_FAILED, ...).
-    """
+    """Create the topic, and delete it in the end, unless `keep` is set. Raises KafkaException."""
     admin = AdminClient(connection_settings(config), logger=_SILENT)
-    topic = NewTopic(name, num_partitions=partitions, replication_factor=-1)
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=-1)  # as many as the cluster's default
     admin.create_topics([topic], operation_timeout=_TIMEOUT)[name].result(_TIMEOUT)
     try:
         yield

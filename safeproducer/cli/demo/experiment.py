@@ -4,9 +4,10 @@ import math
 import sysconfig
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from safeproducer import DeliveryError, SafeProducer
@@ -15,13 +16,18 @@ from safeproducer.cli.common.stop import Failure, StopRequest
 from safeproducer.kafka.advice import advice, is_permanent
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
 
+_POLL_EVERY = 256
+_SLICE = 0.1
+# After a fatal error librdkafka sends nothing any more: only reports that are under way can still come.
+_FATAL_PATIENCE = 2.0
+
 
 @dataclass(slots=True)
 class Record:
-    """One line of one file: the file's name is the key, and ``value`` names file and line before the text.
+    """One line of one file: the file's name is the key, and `value` names file and line before the text.
 
-    ``fate`` is the producer's last word about it: without any report it is of unknown outcome. ``partition`` is None
-    where no report named one. ``step`` is 0 in a run without steps. Times are of the monotonic clock.
+    `fate`: the producer's last word about it; without a report it is of unknown outcome. `partition`: None where no
+    report named one. `step`: 0 in a run without steps. Times are of the monotonic clock.
     """
 
     number: int
@@ -34,59 +40,38 @@ class Record:
     partition: int | None = None
 
 
-def input_files(paths: Sequence[str]) -> Mapping[str, Path]:
-    """The given files by name, once each; without any, the modules of the standard library: real text everywhere.
-
-    The small ones of these come first, so that a run has many files, which are its keys. Failure if one cannot be read.
+def read_corpus(paths: Sequence[str], most: int | None) -> list[Record]:
+    """The lines of these files, each file once; without any, of Python's standard library: small modules first, so that
+    there are many keys. Failure if one cannot be read.
     """
-    if not paths:
-        modules = Path(sysconfig.get_path("stdlib")).glob("*.py")
-        return {path.name: path for path in sorted(modules, key=lambda path: (path.stat().st_size, path.name))}
-    for path in paths:
-        try:
-            open(path, "rb").close()
-        except OSError as error:
-            sentence = f"The input {path} cannot be read ({error.strerror}): correct its path or its rights."
-            raise Failure(sentence, code="input") from None
-    return {path: Path(path) for path in paths}
-
-
-def read_corpus(files: Mapping[str, Path], most: int | None) -> Iterator[Record]:
-    """Yield the lines of the files one after the other, up to a number of records."""
-    count = 0
-    for shown, path in files.items():
+    modules = Path(sysconfig.get_path("stdlib")).glob("*.py")
+    found = sorted(modules, key=lambda path: (path.stat().st_size, path.name))
+    records: list[Record] = []
+    for shown, path in ({path: Path(path) for path in paths} or {path.name: path for path in found}).items():
         name = shown.encode("utf-8", "surrogateescape").replace(b"\t", b" ")
-        with path.open("rb") as stream:
-            for line, text in enumerate(stream, start=1):
-                if count == most:
-                    return
-                yield Record(count, name, b"%s\t%d\t%s" % (name, line, text.rstrip(b"\n")))
-                count += 1
-
-
-_POLL_EVERY = 256
-_SLICE = 0.1
-# After a fatal error librdkafka sends nothing any more: only reports that are under way can still come.
-_FATAL_PATIENCE = 2.0
+        try:
+            with path.open("rb") as stream:
+                for line, text in enumerate(islice(stream, None if most is None else most - len(records)), start=1):
+                    records.append(Record(len(records), name, b"%s\t%d\t%s" % (name, line, text.rstrip(b"\n"))))
+        except OSError as error:
+            sentence = f"The input {shown} cannot be read ({error.strerror}): correct its path or its rights."
+            raise Failure(sentence, code="input") from None
+    return records
 
 
 class Experiment:
     """Sends records, and remembers each of them with what the producer said about it. Used by the main thread only.
 
-    ``left`` counts records without a report, and ``why_left`` says why there are any at the end. ``failures`` counts
-    errors by name, and ``advised`` has a sentence for each. ``tick`` runs about ten times a second while it waits.
+    `left`: records without a report; `why_left` says why there are any at the end. `failures`: errors by name, each
+    with a sentence in `advised`.
     """
 
     def __init__(
         self, producer: SafeProducer, errors: BrokerErrors, stop: StopRequest, topic: str, timeout: float
     ) -> None:
-        self.producer = producer
-        self._errors = errors
-        self._timeout = timeout
+        self.producer, self.stop, self.topic = producer, stop, topic
+        self._errors, self._timeout = errors, timeout
         self._drained_at: float | None = None
-        self.stop = stop
-        self.topic = topic
-        self.tick: Callable[[], None] = lambda: None
         self.records: list[Record] = []
         self.left = 0
         self.why_left: str | None = None
@@ -130,26 +115,22 @@ class Experiment:
         return False
 
     def serve(self, timeout: float = 0) -> None:
-        """Take the delivery reports that are there, or wait up to ``timeout`` seconds for the first."""
+        """Take the delivery reports that are there, or wait up to `timeout` seconds for the first."""
         serve(self.producer.poll, self._errors, timeout)
-        self.tick()
 
     def drain(self) -> None:
-        """Wait for the reports that are missing.
+        """Wait for the reports that are missing, until none came for the time-out: a slow link may take its time.
 
-        At the end of the input, gives up when no report came for the time-out: a slow link may take its time. After a
-        signal, gives up that long after it in any case: somebody is waiting. After a fatal error, waits a moment only.
+        After a signal that long in any case: somebody is waiting. After a fatal error a moment only.
         """
-        seen, deadline = None, 0.0
+        seen, since = None, 0.0
         while self.left:
-            fatal, stopping = self._errors.fatal is not None, bool(self.stop)
-            now, state = time.monotonic(), (fatal, stopping, None if fatal or stopping else self.left)
-            if state != seen:
-                seen, deadline = state, now + (min(self._timeout, _FATAL_PATIENCE) if fatal else self._timeout)
-            elif now >= deadline:
+            now, fatal, stopping = time.monotonic(), self._errors.fatal is not None, bool(self.stop)
+            if seen != (state := (fatal, stopping, None if fatal or stopping else self.left)):
+                seen, since = state, now
+            if now - since >= (min(self._timeout, _FATAL_PATIENCE) if fatal else self._timeout):
                 break
             serve(self.producer.flush, self._errors, min(_SLICE, self._timeout))
-            self.tick()
         self._drained_at = time.monotonic()
         self.why_left = self.producer.explain(self.topic) if self.left else None
 
@@ -169,8 +150,6 @@ class Experiment:
         self.advised.setdefault(error.name(), advice(error.name(), error.str()))
 
 
-# --- the oracle -------------------------------------------------------------------------------------------------------
-
 FLAWS = ("refused", "not_written", "unknown", "lost", "duplicated", "reordered", "unexpected", "contradicted")
 """Columns that have to be 0."""
 COLUMNS = ("accepted", "delivered", *FLAWS[1:3], "refused", "in_log", *FLAWS[3:], "unconfirmed")
@@ -180,20 +159,19 @@ Rows = Mapping[int | None, Counter[str]]
 def compare(records: Iterable[Record], log: Iterable[tuple[int, bytes]], *, by_step: bool = False) -> Rows:
     """Count records by partition or by step; None is the row of those that belong to none, and comes last.
 
-    ``log`` holds (partition, value) in offset order within each partition. In steps the order of produce() counts,
-    else that of the lines of each file. accepted = delivered + not_written + unknown; produce() refused others. in_log:
-    found there, every copy. lost: reported delivered and not in the log. duplicated: further copies of a record.
-    reordered: the first copy of a record that stands behind a later one. unexpected: in the log but never sent.
-    contradicted: refused or reported as not written, and in the log all the same. unconfirmed: of unknown outcome and
-    in the log, which is allowed.
+    `log`: (partition, value) in offset order within each partition. In steps the order of produce() counts, else that
+    of the lines of each file. accepted = delivered + not_written + unknown. in_log: every copy that is found. lost:
+    reported delivered and not in the log. duplicated: further copies of a record. reordered: the first copy of a record
+    that stands behind a later one. unexpected: in the log but never sent. contradicted: refused or reported as not
+    written, and in the log all the same. unconfirmed: of unknown outcome and in the log, which is allowed.
     """
     rows: dict[int | None, Counter[str]] = defaultdict(Counter)
     known = {record.value: record for record in records}
-    missing = dict(known)
-    newest: dict[tuple[int, bytes], int] = defaultdict(int)
+    missing, newest = dict(known), defaultdict[tuple[int, bytes], int](int)
     for record in known.values():
-        row = rows[record.step if by_step else record.partition]
-        row.update({record.fate: 1, "accepted": record.fate != "refused"})
+        rows[record.step if by_step else record.partition].update(
+            {record.fate: 1, "accepted": record.fate != "refused"}
+        )
     for partition, value in log:
         found = known.get(value)
         row = rows[partition if not by_step else None if found is None else found.step]

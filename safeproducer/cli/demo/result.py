@@ -1,4 +1,4 @@
-"""This module tells how a demonstration ended: exit status, sentence, JSON, or a table and pictures for a person."""
+"""This module tells how a demonstration ended: exit status, sentence, JSON, or a table and a time line for a person."""
 
 import math
 from collections import Counter, defaultdict
@@ -10,16 +10,8 @@ from safeproducer.cli.common.stop import NOT_ALL_DELIVERED
 from safeproducer.cli.demo.experiment import COLUMNS, FLAWS, Experiment, compare, flawless, total_of
 from safeproducer.cli.demo.steps import Step
 
-_MOST = ("accepted", "delivered", "not_written", "unknown", "lost", "duplicated", "reordered")
-_TOLD = _MOST[-3:]
+_TOLD = ("lost", "duplicated", "reordered")
 """Told where they are 0, too."""
-# Shown only where there is something to show; the JSON has all.
-_RARE = ("refused", "unexpected", "contradicted", "unconfirmed")
-_WIDE = 120
-"""Columns of a terminal that has room for the whole table."""
-_BAR_WIDTH = 24
-_LEAST_BAR = 8
-_SPARK_WIDTH = 48
 _TIMELINE_WIDTH = 80
 
 
@@ -42,11 +34,11 @@ class Result:
         delivered = [record for record in experiment.records if record.fate == "delivered"]
         self.bytes = sum(len(record.value) + len(record.key) for record in delivered)
         self.rate = len(delivered) / experiment.seconds if delivered else 0.0
-        self.latencies = [(record.reported_at - record.accepted_at) * 1000 for record in delivered]
+        self._latencies = sorted((record.reported_at - record.accepted_at) * 1000 for record in delivered)
 
     def percentile(self, percent: int) -> float | None:
-        """The nearest-rank percentile of milliseconds from ``produce()`` to the report."""
-        ranked = sorted(self.latencies)
+        """The nearest-rank percentile of milliseconds from produce() to the report."""
+        ranked = self._latencies
         return round(ranked[math.ceil(len(ranked) * percent / 100) - 1], 3) if ranked else None
 
     def document(self, cluster: str, limits: Sequence[str]) -> dict[str, Any]:
@@ -79,7 +71,7 @@ class Result:
         }
 
     def show(self, screen: Screen, cluster: str, limits: Sequence[str]) -> None:
-        """Write the result to stdout and what went wrong to stderr. ``limits`` say what this cluster cannot show."""
+        """Write the result to stdout and what went wrong to stderr. `limits` say what this cluster cannot show."""
         experiment = self.experiment
         for code, count in experiment.failures.most_common():
             screen.error(f"{count:,} failed with {code}: {experiment.advised[code]}")
@@ -93,15 +85,40 @@ class Result:
         if screen.json_output:
             screen.result_json(self.document(cluster, limits))
             return
-        _draw(self, screen, cluster, limits)
+        self._draw(screen, cluster)
+        for text in (*([self.verdict] if flawless(self.total) else []), *limits):
+            screen.result(text)
         if not flawless(self.total):
             screen.error(self.verdict)
+
+    def _draw(self, screen: Screen, cluster: str) -> None:
+        """A table with a row for each step, or for each partition, and the time line of the steps."""
+        # On a narrow terminal every column has to fit: those of flaws are there where something is in them.
+        names = [name for name in COLUMNS if name in ("accepted", "delivered") or name in _TOLD or self.total[name]]
+        if screen.out.width < 100:
+            names = [name for name in names if self.total[name] or name == "delivered"]
+        rows = {"none" if number is None else str(number): row for number, row in self.partitions.items()}
+        if self.steps:
+            rows = {f"{number} {step.name}": self.by_step.get(number, Counter()) for number, step in self.steps.items()}
+        rows |= {"total": self.total}
+        columns = ["step" if self.steps else "partition", *(name.replace("_", " ") for name in names)]
+        cells = [[label, *(f"{row[name]:,}" for name in names)] for label, row in rows.items()]
+        files = len({record.key for record in self.experiment.records})
+        screen.table(f"{files:,} files to {cluster}, topic {self.experiment.topic}", columns, cells, None)
+        if self.steps and self.experiment.records:
+            _draw_timeline(self.experiment, screen)
+        if self.rate:
+            screen.result(
+                f"throughput  {self.rate:,.0f} records/s, {self.bytes:,} bytes in {self.experiment.seconds:.2f} s; "
+                f"read back in {self.seconds_to_read:.2f} s\n"
+                f"latency     p50 {self.percentile(50):.1f} ms, p95 {self.percentile(95):.1f} ms to the report"
+            )
 
 
 def verdict(total: Counter[str], *, in_steps: bool) -> str:
     """The outcome in one sentence."""
     if not flawless(total):
-        flaws = ", ".join(f"{total[name]:,} {_words(name)}" for name in FLAWS if total[name] or name in _TOLD)
+        flaws = ", ".join(f"{total[it]:,} {it.replace('_', ' ')}" for it in FLAWS if total[it] or it in _TOLD)
         return f"Of {total['accepted'] + total['refused']:,} records {total['delivered']:,} were delivered: {flaws}."
     order = "each partition in the order of produce()" if in_steps else "each file's lines in order"
     told = ", ".join(f"{total[name]:,} {name}" for name in _TOLD)
@@ -123,66 +140,7 @@ def _all(row: Counter[str]) -> dict[str, int]:
     return {name: row[name] for name in COLUMNS}
 
 
-def _words(column: str) -> str:
-    """A column's name for a person."""
-    return column.replace("_", " ")
-
-
-def _draw(result: Result, screen: Screen, cluster: str, limits: Sequence[str]) -> None:
-    from rich.text import Text  # noqa: PLC0415 - rich is an extra
-
-    plain, latencies = not screen.out.encoding.lower().startswith("utf"), result.latencies
-    _draw_table(result, screen, cluster, plain)
-    if result.steps and result.experiment.records:
-        _draw_timeline(result.experiment, screen, plain)
-    if latencies:
-        screen.result(
-            f"throughput  {result.rate:,.0f} records/s, {result.bytes:,} bytes in {result.experiment.seconds:.2f} s; "
-            f"read back in {result.seconds_to_read:.2f} s\n"
-            f"latency     p50 {result.percentile(50):.1f} ms, p95 {result.percentile(95):.1f} ms from produce() to "
-            f"report; peaks during the run:"
-        )
-        step = math.ceil(len(latencies) / min(_SPARK_WIDTH, screen.out.width - 12))
-        peaks = [max(latencies[start : start + step]) for start in range(0, len(latencies), step)]
-        screen.result(f"            {picture(peaks, max(peaks), plain=plain)}")
-    if flawless(result.total):
-        screen.result(Text(result.verdict, style="green"))
-    for limit in limits:
-        screen.result(Text(limit, style="dim"))
-
-
-def _draw_table(result: Result, screen: Screen, cluster: str, plain: bool) -> None:
-    """A row for each step, or for each partition, with a bar where there is room for it."""
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    # A narrow terminal has columns of flaws only where there are some.
-    always = _MOST if screen.out.width >= _WIDE else _MOST[:2]
-    names = tuple(dict.fromkeys((*always, *(name for name in (*_MOST, *_RARE) if result.total[name]))))
-    styles = {"accepted": "", "delivered": "green"}
-
-    def cell(row: Counter[str], name: str) -> Text:
-        return Text(f"{row[name]:,}", style=styles.get(name, "bold red") if row[name] else "")
-
-    title = f"{len({record.key for record in result.experiment.records}):,} files to {cluster}"
-    table = Table(title=f"{title}, topic {result.experiment.topic}", title_justify="left", show_footer=True)
-    table.add_column("step" if result.steps else "partition", "total")
-    for name in names:
-        table.add_column(_words(name), cell(result.total, name), justify="right", no_wrap=True)
-    room = screen.out.width - sum(len(_words(name)) + 3 for name in ("partition", *names)) - 4
-    rows, width = result.by_step or result.partitions, min(_BAR_WIDTH, room)
-    largest = max((row["in_log"] for row in rows.values()), default=0)
-    barred = not result.steps and width >= _LEAST_BAR and largest > 0
-    if barred:
-        table.add_column("records in the log", style="cyan")
-    for number, row in rows.items():
-        label = "none" if number is None else f"{number} {result.steps[number].name}" if result.steps else str(number)
-        bar = [("#" if plain else "█") * round(width * row["in_log"] / largest)] if barred else []
-        table.add_row(label, *(cell(row, name) for name in names), *bar)
-    screen.result(table)
-
-
-def _draw_timeline(experiment: Experiment, screen: Screen, plain: bool) -> None:
+def _draw_timeline(experiment: Experiment, screen: Screen) -> None:
     """A line for each partition: when its records were acknowledged. Above it, where each step began."""
     start, width = experiment.records[0].accepted_at, min(_TIMELINE_WIDTH, screen.out.width - 3)
     marks, counts = [" "] * width, defaultdict[int, Counter[int]](Counter)
@@ -196,6 +154,7 @@ def _draw_timeline(experiment: Experiment, screen: Screen, plain: bool) -> None:
         if record.partition is not None:
             counts[record.partition][column(record.reported_at)] += 1
     largest = max((max(row.values()) for row in counts.values()), default=0)
+    plain = not screen.out.encoding.lower().startswith("utf")
     screen.result(f"acknowledged during the {experiment.seconds:.1f} s, by partition; above, where each step begins")
     screen.result(f"   {''.join(marks).rstrip()}")
     for partition, row in sorted(counts.items()):

@@ -127,29 +127,26 @@ def test_the_steps_are_plain_lines_without_a_terminal(capsys: pytest.CaptureFixt
 
 
 def test_the_demo_without_faults_draws_a_table(command: Any) -> None:
-    """With --records there are no steps: a row per partition, the totals, and bars in whatever the output can show."""
+    """With --records there are no steps: a row for each partition, and the totals."""
     done = command.run("demo", "--records", "500")
     text = done.stdout.decode()
     assert done.returncode == 0, done.stderr
-    for word in ("partition", "delivered", "lost", "duplicated", "reordered", "p50", "p95", "█", "exactly once"):
+    for word in ("partition", "delivered", "lost", "duplicated", "reordered", "p50", "p95", "exactly once"):
         assert word in text
     plain = command.run("demo", "--records", "500", "--partitions", "2", PYTHONIOENCODING="ascii")
     assert plain.returncode == 0, plain.stderr
-    assert "#" in plain.stdout.decode("ascii")
+    assert "exactly once" in plain.stdout.decode("ascii")
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_a_narrow_terminal_loses_nothing(command: Any, width: int) -> None:
-    """No digit and no header is cut, and bars keep their proportions."""
+    """No digit and no header is cut."""
     status, text = on_a_terminal(command, width, "demo", "--records", "200")
     assert status == 0, text
     rows = [line for line in text.splitlines() if "│" in line or "┃" in line]
     assert rows
     assert not [line for line in rows if "…" in line or len(line.rstrip()) > width]
     assert "delivered" in text
-    bars = {int(line.split("│")[2]): line.count("█") for line in rows if "█" in line}
-    most = max(bars)
-    assert all(abs(bars[most] * count / most - length) <= 1 for count, length in bars.items()), bars
 
 
 def on_a_terminal(command: Any, width: int, *arguments: str) -> tuple[int, str]:

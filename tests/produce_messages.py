@@ -3,10 +3,9 @@
 import uuid
 from dataclasses import dataclass
 
-from safeproducer.policy import window
 from safeproducer.testing.codec import Body
 from safeproducer.testing.produce import ProducedBatch, read_batch_headers
-from safeproducer.testing.wire import RequestHeader, decode_request, decode_response
+from safeproducer.testing.wire import BATCHES_TO_RETAIN, RequestHeader, decode_request, decode_response
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ def read_produce_answer(version: int, frame: bytes) -> ProduceAnswer:
             answer["error_code"],
             answer["base_offset"],
             answer.get("error_message"),
-            answer.get(window.FIELD, topic.get(window.FIELD)),
+            answer.get(BATCHES_TO_RETAIN, topic.get(BATCHES_TO_RETAIN)),
         )
         for topic in body["responses"]
         for answer in topic["partition_responses"]

@@ -19,18 +19,8 @@ from safeproducer.policy.client_reports import PartitionInfo
 
 TOPIC_CONFIG: Final = "producer.state.batches.to.retain"
 BROKER_CONFIG: Final = "log.producer.state.batches.to.retain"
-DEFAULT: Final = 5
-MINIMUM: Final = 5
-"""Least value of both configs: clients of today count on five."""
-
-PRODUCE_VERSION: Final = 14
-TAG: Final = 1
-FIELD: Final = "producer_state_batches_to_retain"
-"""The tagged field's name in a decoded answer."""
-
-
-LEAST = MINIMUM
-"""Batches that every broker since Kafka 0.11 remembers; librdkafka relies on them."""
+LEAST = 5
+"""Batches that every broker since Kafka 0.11 remembers; librdkafka relies on them. No config may be less."""
 MOST = 1000
 """The highest value of safeproducer.window."""
 NOT_ASKED = "its leader has not been asked yet"

@@ -10,7 +10,7 @@ A *frame* is what follows the four size bytes on the connection. Importing this 
 when its API is first used. All functions are pure and may be called from any thread.
 
 KIP-1269's prose has its field in each partition of an answer, its schema beside the partitions of a topic. Here both
-can be read and written; FakeCluster's `kip_1269_field` chooses. Names and numbers are in safeproducer.policy.window.
+can be read and written; FakeCluster's `kip_1269_field` chooses.
 """
 
 import json
@@ -25,7 +25,6 @@ from typing import Any, Literal
 
 import google_crc32c
 
-from safeproducer.policy.window import DEFAULT, PRODUCE_VERSION, TAG
 from safeproducer.testing.codec import (
     Body,
     Read,
@@ -88,7 +87,11 @@ def extend_api_versions(schema: dict[str, Any]) -> None:
         schema["fields"] += [_nullable("ClusterId", "string", since), _field("NodeId", "int32", since, default="-1")]
 
 
-_SCHEMA_NAME = "ProducerStateBatchesToRetain"
+PRODUCE_VERSION = 14
+BATCHES_TO_RETAIN = "producer_state_batches_to_retain"
+"""The name of KIP-1269's tagged field in a decoded answer. A field that is missing means the default."""
+DEFAULT_BATCHES_TO_RETAIN = 5
+_SCHEMA_NAME, _TAG = "ProducerStateBatchesToRetain", 1
 
 
 def extend_produce(schema: dict[str, Any]) -> None:
@@ -101,8 +104,9 @@ def extend_produce(schema: dict[str, Any]) -> None:
         topics = next(field for field in schema["fields"] if field["name"] == "Responses")
         partitions = next(field for field in topics["fields"] if field["name"] == "PartitionResponses")
         since = f"{PRODUCE_VERSION}+"
+        added = {"taggedVersions": since, "tag": _TAG, "default": str(DEFAULT_BATCHES_TO_RETAIN)}
         for fields in (partitions["fields"], topics["fields"]):
-            fields.append(_field(_SCHEMA_NAME, "int32", since, taggedVersions=since, tag=TAG, default=str(DEFAULT)))
+            fields.append(_field(_SCHEMA_NAME, "int32", since, **added))
 
 
 Kind = Literal["Request", "Response"]

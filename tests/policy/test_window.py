@@ -18,7 +18,6 @@ from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.types import TopicPartition
 from safeproducer.policy.window import (
     LEAST,
-    MINIMUM,
     MOST,
     NOT_ASKED,
     Announcement,
@@ -82,7 +81,7 @@ def test_an_announcement_is_a_number_from_five_on_or_none(broker: Config | None,
     """Whatever a broker lists."""
     said = announcement(1, broker, topic)
     assert said.reason
-    assert said.value is None or said.value >= MINIMUM
+    assert said.value is None or said.value >= LEAST
     assert (said.value is None) == (said.source is Source.ASSUMED)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from safeproducer.policy.replication import FETCH, WINDOW, Side
-from safeproducer.testing.fake.rules.replication import Copies, ReplicaRate
+from safeproducer.testing.fake.rules.replication import FETCH_BYTES as FETCH
+from safeproducer.testing.fake.rules.replication import FOLLOWER, LEADER, LISTS, RATES, Copies, ReplicaRate, Side
 from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState
 from safeproducer.testing.fake.state.fetchers import Fetchers
 from safeproducer.testing.fake.state.topics import Partition, Topic
@@ -36,12 +36,12 @@ class Play:
 
     def throttle(self, rate: float | None, leaders: str = "*", followers: str = "*") -> None:
         """One rate for all brokers, as the tools set it; None takes it away."""
-        for side, replicas in ((Side.LEADER, leaders), (Side.FOLLOWER, followers)):
-            self.topic.config[side("replicas")] = replicas
+        for side, replicas in ((LEADER, leaders), (FOLLOWER, followers)):
+            self.topic.config[LISTS[side]] = replicas
             for broker in self.state.brokers.values():
-                broker.dynamic.pop(side("rate"), None)
+                broker.dynamic.pop(RATES[side], None)
                 if rate is not None:
-                    broker.dynamic[side("rate")] = str(int(rate))
+                    broker.dynamic[RATES[side]] = str(int(rate))
 
     def move(self, *targets: Sequence[int]) -> None:
         for partition, target in zip(self.topic.partitions, targets, strict=True):
@@ -122,8 +122,8 @@ def test_two_nodes(writes: float) -> None:
     """When data is moved from one node to the other, replicas move at the quota, less what is written."""
     play, rate = moving(writes, [[1]] * P, [2] * P)
     assert rate == pytest.approx(QUOTA - writes, rel=0.1)
-    assert play.fetchers.rate(Side.LEADER, 1) == pytest.approx(QUOTA, rel=0.1)
-    assert play.fetchers.rate(Side.FOLLOWER, 2) == pytest.approx(QUOTA, rel=0.1)
+    assert play.fetchers.rate(LEADER, 1) == pytest.approx(QUOTA, rel=0.1)
+    assert play.fetchers.rate(FOLLOWER, 2) == pytest.approx(QUOTA, rel=0.1)
 
 
 @pytest.mark.parametrize("writes", [0, 6 * MB], ids=["static", "with produce requests"])
@@ -131,7 +131,7 @@ def test_three_nodes_from_one_to_two(writes: float) -> None:
     """The leader's quota limits both followers together."""
     play, rate = moving(writes, [[1]] * P, [2, 3] * (P // 2))
     assert rate == pytest.approx(QUOTA - writes, rel=0.1)
-    assert play.fetchers.rate(Side.LEADER, 1) == pytest.approx(QUOTA, rel=0.1)
+    assert play.fetchers.rate(LEADER, 1) == pytest.approx(QUOTA, rel=0.1)
 
 
 @pytest.mark.parametrize("writes", [0, 6 * MB], ids=["static", "with produce requests"])
@@ -139,7 +139,7 @@ def test_three_nodes_from_two_to_one(writes: float) -> None:
     """The follower's quota limits what it gets from both leaders together."""
     play, rate = moving(writes, [[1], [2]] * (P // 2), [3] * P)
     assert rate == pytest.approx(QUOTA - writes, rel=0.1)
-    assert play.fetchers.rate(Side.FOLLOWER, 3) == pytest.approx(QUOTA, rel=0.1)
+    assert play.fetchers.rate(FOLLOWER, 3) == pytest.approx(QUOTA, rel=0.1)
 
 
 def test_a_hundred_gigabytes_take_seconds() -> None:
@@ -236,14 +236,14 @@ def test_a_rate_is_not_padded() -> None:
     assert rate.per_second(16_000) == 0
 
 
-@pytest.mark.parametrize("side", list(Side))
+@pytest.mark.parametrize("side", list(LISTS))
 def test_each_side_alone_holds_back(side: Side) -> None:
     """At rate 0 one fetch passes, then one in each window of 11 s."""
     play = Play(2)
     play.add([1], size=20 * MB)
-    play.throttle(0, "*" if side is Side.LEADER else "", "*" if side is Side.FOLLOWER else "")
+    play.throttle(0, "*" if side is LEADER else "", "*" if side is FOLLOWER else "")
     play.move([1, 2])
-    play.advance(3 * WINDOW - 1)
+    play.advance(3 * 11 - 1)
     assert play.copies().ends[2] == 3 * FETCH
     play.throttle(None)
     play.advance(2)
@@ -257,7 +257,7 @@ def test_a_replica_in_sync_is_never_held_back_but_counts() -> None:
     play.throttle(1 * MB)
     play.advance(60, 5 * MB)
     assert play.copies().in_sync == {1, 2}
-    assert play.fetchers.rate(Side.LEADER, 1) == pytest.approx(5 * MB, rel=0.1)
+    assert play.fetchers.rate(LEADER, 1) == pytest.approx(5 * MB, rel=0.1)
     play.move([1, 2, 3])
     play.advance(20, 5 * MB)
     assert play.copies().ends[3] <= 2 * FETCH

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal, Self, TypedDict, TypeVar
 
-from safeproducer.policy.replication import Side
 from safeproducer.testing.fake.handlers.request import LOOPBACK
 from safeproducer.testing.fake.network.broker import Broker
 from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.rules.producer_state import ProducerEntry
 from safeproducer.testing.fake.rules.records import StoredRecord, read_records
+from safeproducer.testing.fake.rules.replication import FOLLOWER, LEADER
 from safeproducer.testing.fake.state import markers, topic_changes
 from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState, JournalEntry
 from safeproducer.testing.fake.state.topics import NO_LEADER, Partition
@@ -307,8 +307,8 @@ class Reading(Runtime):
             self._state.follow()
             fetchers = self._state.fetchers
             return {
-                "LeaderReplicationThrottledRate": fetchers.rate(Side.LEADER, broker) if fetchers else 0.0,
-                "FollowerReplicationThrottledRate": fetchers.rate(Side.FOLLOWER, broker) if fetchers else 0.0,
+                "LeaderReplicationThrottledRate": fetchers.rate(LEADER, broker) if fetchers else 0.0,
+                "FollowerReplicationThrottledRate": fetchers.rate(FOLLOWER, broker) if fetchers else 0.0,
                 "SumReplicaLag": fetchers.lag(broker) if fetchers else 0,
                 "PartitionBytesInRate": fetchers.bytes_in(broker) if fetchers else {},
             }

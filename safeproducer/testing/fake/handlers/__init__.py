@@ -2,13 +2,12 @@
 
 import re
 
-from safeproducer.policy.window import PRODUCE_VERSION
 from safeproducer.testing.codec import Body
 from safeproducer.testing.fake.handlers import admin, groups, metadata, read, transactions, write
 from safeproducer.testing.fake.handlers.request import Handler, Request
 from safeproducer.testing.fake.state.cluster_state import BrokerState
 from safeproducer.testing.fake.state.sasl import SaslError
-from safeproducer.testing.wire import api_key
+from safeproducer.testing.wire import PRODUCE_VERSION, api_key
 
 UNSUPPORTED_SASL_MECHANISM = 33
 ILLEGAL_SASL_STATE = 34

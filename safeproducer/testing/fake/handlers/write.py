@@ -9,7 +9,6 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from safeproducer.policy import window
 from safeproducer.testing.codec import Body, WireError
 from safeproducer.testing.fake.handlers import transactions
 from safeproducer.testing.fake.handlers.request import (
@@ -25,6 +24,7 @@ from safeproducer.testing.fake.state.cluster_state import JournalBatch
 from safeproducer.testing.fake.state.topic_changes import INVALID_TOPIC, is_topic_name
 from safeproducer.testing.fake.state.topics import Partition, Topic
 from safeproducer.testing.produce import BatchHeader, CorruptBatchError, ProducedBatch, read_batch_headers
+from safeproducer.testing.wire import BATCHES_TO_RETAIN, DEFAULT_BATCHES_TO_RETAIN
 
 UNKNOWN_SERVER_ERROR = -1
 CORRUPT_MESSAGE = 2
@@ -68,8 +68,8 @@ def produce(request: Request) -> Body | Coroutine[Any, Any, Body] | None:
         response = {"name": topic.get("name"), "topic_id": topic.get("topic_id"), "partition_responses": answers}
         responses.append(response)
         if rules.kip_1269_field == "topic":
-            retained = [answer.pop(window.FIELD) for answer in answers if window.FIELD in answer]
-            response |= {window.FIELD: retained[0]} if retained else {}
+            retained = [answer.pop(BATCHES_TO_RETAIN) for answer in answers if BATCHES_TO_RETAIN in answer]
+            response |= {BATCHES_TO_RETAIN: retained[0]} if retained else {}
     request.cluster.follow()
     request.cluster.changed()
     if request.unacknowledged:
@@ -166,7 +166,7 @@ def _retained(request: Request, topic: Topic | None, partition: Partition | None
     if topic is None or partition is None or partition.leader != request.broker.id:
         return {}
     retained = request.cluster.retain(request.broker, topic)
-    return {} if retained == window.DEFAULT else {window.FIELD: retained}
+    return {} if retained == DEFAULT_BATCHES_TO_RETAIN else {BATCHES_TO_RETAIN: retained}
 
 
 def _seen(batch: ProducedBatch, error: int, offset: int, duplicate: bool) -> JournalBatch:

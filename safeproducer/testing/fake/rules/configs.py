@@ -5,10 +5,8 @@ A config that is listed here acts, unless its definition says that it is only ke
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
-from safeproducer.policy import window as kip
-from safeproducer.policy.replication import Side, ThrottledReplicas
+from safeproducer.testing.fake.rules.replication import LISTS, RATES, throttled_replicas
 
 DYNAMIC_TOPIC_CONFIG = 1
 DYNAMIC_BROKER_CONFIG = 2
@@ -20,7 +18,7 @@ UNKNOWN_TYPE, BOOLEAN, STRING, INT, LONG, LIST = 0, 1, 2, 3, 5, 7
 CREATE_TIME, LOG_APPEND_TIME = "CreateTime", "LogAppendTime"
 
 
-_REPLICAS = {side("replicas") for side in Side}
+BATCHES_TO_RETAIN = "producer.state.batches.to.retain"
 _LARGEST = {INT: (1 << 31) - 1, LONG: (1 << 63) - 1}
 
 
@@ -56,8 +54,8 @@ TOPIC: Mapping[str, Definition] = {
         STRING, CREATE_TIME, None, "log.message.timestamp.type", choices=(CREATE_TIME, LOG_APPEND_TIME)
     ),
     "min.insync.replicas": Definition(INT, "1", 1, "min.insync.replicas"),
-    kip.TOPIC_CONFIG: Definition(INT, str(kip.DEFAULT), kip.MINIMUM, kip.BROKER_CONFIG, kip_1269=True),
-    **{side("replicas"): Definition(LIST, "") for side in Side},
+    BATCHES_TO_RETAIN: Definition(INT, "5", 5, f"log.{BATCHES_TO_RETAIN}", kip_1269=True),
+    **dict.fromkeys(LISTS.values(), Definition(LIST, "")),
     "retention.bytes": Definition(LONG, "-1", None, "log.retention.bytes"),
     "retention.ms": Definition(LONG, "604800000", -1, "log.retention.ms"),
 }
@@ -69,7 +67,7 @@ BROKER: Mapping[str, Definition] = {
     "producer.id.quota.window.num": Definition(INT, "1", 1, dynamic=False, listed=False),
     "producer.id.quota.window.size.seconds": Definition(INT, "3600", 1, dynamic=False, listed=False),
     "producer.id.quota.cache.cleanup.scheduler.interval.ms": Definition(INT, "10", 1, dynamic=False, listed=False),
-    **{side("rate"): Definition(LONG, str((1 << 63) - 1), 0, listed=False) for side in Side},
+    **dict.fromkeys(RATES.values(), Definition(LONG, str((1 << 63) - 1), 0, listed=False)),
     "replica.lag.time.max.ms": Definition(LONG, "30000", dynamic=False),
     "quota.window.num": Definition(INT, "11", 1, dynamic=False),
     "quota.window.size.seconds": Definition(INT, "1", 1, dynamic=False),
@@ -96,12 +94,6 @@ class ConfigValue:
         return self.value is None
 
 
-@lru_cache
-def throttled_replicas(text: str) -> ThrottledReplicas | None:
-    """A list of throttled replicas; None if it cannot be read."""
-    return ThrottledReplicas.read(text)
-
-
 def check(definitions: Mapping[str, Definition], name: str, value: str | None) -> None:
     """Raises ConfigError for an unknown name and a value out of range."""
     definition = definitions.get(name)
@@ -116,9 +108,11 @@ def check(definitions: Mapping[str, Definition], name: str, value: str | None) -
             raise ConfigError(f"{name}: {value} is below the minimum of {definition.minimum}")
         if not -number <= (largest := _LARGEST[definition.type]) >= number:
             raise ConfigError(f"{name}: {value} is beyond {largest}")
-    elif name in _REPLICAS:
-        if throttled_replicas(value or "") is None:
-            raise ConfigError(f"{name}: {value!r} is no list; give '*' alone, or partition:broker,partition:broker,...")
+    elif name in LISTS.values():
+        try:
+            throttled_replicas(value or "")
+        except ValueError as error:
+            raise ConfigError(f"{name}: {error}") from None
     elif value not in (choices := definition.choices or (definition.default,)):
         taken = " and ".join(map(repr, choices))
         raise ConfigError(f"{name}: {value!r} is not supported by FakeCluster; it has {taken} only")

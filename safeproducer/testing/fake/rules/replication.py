@@ -12,12 +12,34 @@ The rules are those of Kafka 4, with positions in bytes instead of offsets:
 All times are milliseconds of the cluster's clock.
 """
 
+import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal
 
 from safeproducer.testing.fake.rules.quotas import SampledRate
 
 _NEVER = -(1 << 62)
+FETCH_BYTES, ANSWER_BYTES = 1 << 20, 10 << 20
+"""At most of a partition, and of all, in the answer to a fetch: Kafka's defaults."""
+Side = Literal["leader", "follower"]
+LEADER: Final = "leader"
+FOLLOWER: Final = "follower"
+LISTS: dict[Side, str] = {side: f"{side}.replication.throttled.replicas" for side in (LEADER, FOLLOWER)}
+RATES: dict[Side, str] = {side: f"{side}.replication.throttled.rate" for side in (LEADER, FOLLOWER)}
+
+
+@lru_cache
+def throttled_replicas(text: str) -> frozenset[tuple[int, int]] | None:
+    """The (partition, broker) of such a list, None for all of them. Raises ValueError for what a broker refuses."""
+    if text == "*":
+        return None
+    entries = [entry for entry in text.split(",") if entry]
+    if not all(re.fullmatch("[0-9]{1,10}:[0-9]{1,10}", entry) for entry in entries):
+        raise ValueError(f"{text!r} is no list; give '*' alone, or partition:broker,partition:broker,...")
+    pairs = (entry.split(":") for entry in entries)
+    return frozenset((int(partition), int(broker)) for partition, broker in pairs)
 
 
 class ReplicaRate(SampledRate):

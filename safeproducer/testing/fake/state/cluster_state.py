@@ -10,13 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from safeproducer.policy import window
-from safeproducer.policy.replication import Side
 from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.rules.groups import Group
 from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdQuota, ProducerIdWindow
 from safeproducer.testing.fake.rules.producer_state import RETAINED_BEFORE_KIP_1269, ProducerStates, Rules
 from safeproducer.testing.fake.rules.quotas import ClientQuotas, QuotaLimits
+from safeproducer.testing.fake.rules.replication import LISTS, RATES, Side, throttled_replicas
 from safeproducer.testing.fake.state.certificates import Access
 from safeproducer.testing.fake.state.coordinators import Coordinators
 from safeproducer.testing.fake.state.faults import Faults
@@ -108,7 +107,6 @@ class JournalEntry:
 
 JOURNAL_SIZE = 200_000
 _FIRST_PRODUCER_ID = 1000
-_LISTS, _RATES = ({side: side(what) for side in Side} for what in ("replicas", "rate"))
 
 
 @dataclass(slots=True)
@@ -261,7 +259,7 @@ class ClusterState:
         """How many batches of a producer this broker remembers in a partition of this topic (KIP-1269)."""
         if not broker.kip_1269:
             return RETAINED_BEFORE_KIP_1269
-        return self.value(broker, topic, window.TOPIC_CONFIG)
+        return self.value(broker, topic, configs.BATCHES_TO_RETAIN)
 
     def producers(self, partition: Partition, broker: BrokerState) -> ProducerStates:
         """The producers that this replica remembers, without those that its checks found expired (KIP-854)."""
@@ -370,13 +368,12 @@ class ClusterState:
 
     def is_listed(self, side: Side, broker: int, topic: Topic, index: int) -> bool:
         """Whether this replica's bytes are limited on this side (KIP-73)."""
-        text = topic.config.get(_LISTS[side])
-        replicas = configs.throttled_replicas(text) if text else None
-        return replicas is not None and replicas.has(index, broker)
+        listed = throttled_replicas(topic.config.get(LISTS[side], ""))
+        return listed is None or (index, broker) in listed
 
     def replication_rate(self, side: Side, broker: int) -> int:
         """The rate to which this broker limits them."""
-        return self.brokers[broker].value(_RATES[side])
+        return self.brokers[broker].value(RATES[side])
 
     # ---- waiting
 

@@ -21,8 +21,15 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Protocol
 
-from safeproducer.policy.replication import ANSWER, FETCH, Side
-from safeproducer.testing.fake.rules.replication import Copies, ReplicaRate
+from safeproducer.testing.fake.rules.replication import (
+    ANSWER_BYTES,
+    FETCH_BYTES,
+    FOLLOWER,
+    LEADER,
+    Copies,
+    ReplicaRate,
+    Side,
+)
 from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
 
 _BACK_OFF_MS = 1000
@@ -212,7 +219,7 @@ class Fetchers:
     def _asked(self, fetcher: _Fetcher) -> list[tuple[_Key, Topic, Partition, Copies]]:
         """The partitions of a request: without what the follower holds back."""
         follower = fetcher.follower
-        over = self._is_over(Side.FOLLOWER, follower)
+        over = self._is_over(FOLLOWER, follower)
         return [
             (key, topic, partition, copies)
             for key, (topic, partition) in ((key, fetcher.follows[key]) for key in fetcher.behind)
@@ -220,7 +227,7 @@ class Fetchers:
             and not (
                 over
                 and copies.ends[follower] < copies.committed
-                and self._cluster.is_listed(Side.FOLLOWER, follower, topic, partition.index)
+                and self._cluster.is_listed(FOLLOWER, follower, topic, partition.index)
             )
         ]
 
@@ -228,22 +235,22 @@ class Fetchers:
         self, fetcher: _Fetcher, asked: list[tuple[_Key, Topic, Partition, Copies]]
     ) -> list[tuple[_Key, int, int]]:
         """Partitions, how much of each the leader sends, and its end: without what the leader holds back."""
-        follower, leader, got, left, counted = fetcher.follower, fetcher.leader, [], ANSWER, 0
-        over = self._is_over(Side.LEADER, leader)
-        listed = {key for key, topic, one, _ in asked if self._cluster.is_listed(Side.LEADER, leader, topic, one.index)}
+        follower, leader, got, left, counted = fetcher.follower, fetcher.leader, [], ANSWER_BYTES, 0
+        over = self._is_over(LEADER, leader)
+        listed = {key for key, topic, one, _ in asked if self._cluster.is_listed(LEADER, leader, topic, one.index)}
         for key, _, partition, copies in asked:
             if over and key in listed and follower not in copies.in_sync:
                 continue
             # Retention may have been faster than the follower.
             mine = copies.ends[follower] = max(copies.ends[follower], partition.log.start_bytes)
-            size = min(FETCH, copies.ends[leader] - mine, left)
+            size = min(FETCH_BYTES, copies.ends[leader] - mine, left)
             got.append((key, size, copies.ends[leader]))
             counted += size if key in listed else 0
             left -= size
             if not left:
                 break
         if listed:
-            self._meters[Side.LEADER, leader].record(counted, self._now)
+            self._meters[LEADER, leader].record(counted, self._now)
         return got
 
     def _arrive(self, fetcher: _Fetcher, turn: int, got: list[tuple[_Key, int, int]], asked: int) -> None:
@@ -259,8 +266,8 @@ class Fetchers:
             mine = copies.ends[follower] = min(copies.ends[follower] + size, newest)
             if mine >= end:
                 copies.caught_up[follower] = self._now if mine == newest else asked
-            if self._cluster.is_listed(Side.FOLLOWER, follower, topic, partition.index):
-                self._meters[Side.FOLLOWER, follower].record(size, self._now)
+            if self._cluster.is_listed(FOLLOWER, follower, topic, partition.index):
+                self._meters[FOLLOWER, follower].record(size, self._now)
             self._bytes_in[follower, key].record(size, self._now)
             fetcher.behind.pop(key, None)
             if mine < newest:

@@ -74,7 +74,7 @@ class SafeProducer(Submitting, ProducerSlots):
             settings, info = parse(args, config).made_at(call_site())
             observers, delivery = Hooks(hooks), settings.delivery
             failures, only_errors = Failures(delivery), settings.only_errors
-            counters = DeliveryCounters(only_errors, failures.reported, delivery.idempotent, delivery.owns_timeout)
+            counters = DeliveryCounters(only_errors, failures.reported, delivery.idempotent)
             engine = assemble(settings, info, observers, counters, failures)
         except ConfigurationError as error:
             raise error.with_traceback(None) from error.__cause__  # its frames know secrets; some tools print locals

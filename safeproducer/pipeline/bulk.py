@@ -3,7 +3,6 @@
 The native call drops headers and per-message partitions silently and refuses timestamps (confluent_kafka 2.16).
 
 Far from the brokers, where records wait before they go, those of one partition are accepted together, as a Block.
-
 That is for the sink of Spark. It is no method of SafeProducer, whose methods are those of confluent_kafka.
 """
 
@@ -49,7 +48,7 @@ def produce_batch(
     observed = engine.route.observed
     sample = None if observed is None else observed.gaps
     direct = _goes_directly(engine) and (observed is None or sample is not None)
-    if direct and _is_plain(messages) and _is_counted(engine, counters, topic, partition):
+    if direct and _is_plain(messages) and _is_counted(engine, topic, partition):
         if sample is None:
             return _directly(engine, counters, produce, topic, messages, partition, callback)
         at = accepted = 0
@@ -111,13 +110,14 @@ def _one_by_one(
         raise
 
 
-def _is_counted(engine: Engine, counters: DeliveryCounters, topic: str, partition: int) -> bool:
+def _is_counted(engine: Engine, topic: str, partition: int) -> bool:
     """Whether it is known what librdkafka's statistics will count of this call.
 
     What names a partition is left out, but not what waits with a new topic's other records until a broker has told of
     it.
     """
-    if partition == -1 or not counters.times_batches:
+    direct = engine.holds.direct
+    if partition == -1 or direct is None or not direct.knows_backlogs:
         return True
     found = engine.holds.cluster.statistics.get(DIRECT_LANE)
     entry = None if found is None else found.partitions.get((topic, partition))
@@ -157,9 +157,7 @@ def _native(
     partition: int,
     callback: Callable[..., Any] | None,
 ) -> int:
-    account: Any = counters.topics.get(topic) if isinstance(topic, str) else None
-    if account is None:
-        account = counters.open(topic)
+    account: Any = (counters.topics.get(topic) if isinstance(topic, str) else None) or counters.open(topic)
     if partition != -1:
         account = account.explicit(partition)
     bound = account.bound
@@ -167,7 +165,8 @@ def _native(
         bound = account.bind(callback)
     offered = len(messages) if isinstance(messages, list) else 0
     account.accepted += offered
-    call = account.begin_batch(offered) if partition != -1 else None
+    direct = engine.holds.direct if offered and partition != -1 else None
+    call = None if direct is None else direct.begin_batch((topic, partition), offered)
     good: int = 0
     try:
         good = engine.native.produce_batch(topic, messages, partition, bound[1])

@@ -370,8 +370,8 @@ def _reports_taken(engine: Engine, since: float) -> int:
 
     Their callbacks run when that call goes on. 0 while statistics have not told which of its records are no others.
     """
-    direct, knows = engine.holds.direct, engine.counters.times_batches  # for the backlogs
-    if direct is None or not (knows and engine.route.behind_callback):
+    direct = engine.holds.direct
+    if direct is None or not (direct.knows_backlogs and engine.route.behind_callback):
         return 0
     elsewhere = engine.dispatcher.record_buffer.records - len(engine.native)
     unacknowledged = direct.unacknowledged(since)

@@ -141,7 +141,7 @@ class DirectRenewal:
         self._natives.leave(self._former[-1][0], former.statistics)
         former.left_at = now = clock.monotonic()
         holds.cluster.statistics.pop(DIRECT_LANE, None)
-        holds.renew(former.lane.renewed(DirectLaneCounts.begun_anew(counters, now)))
+        holds.renew(former.lane.renewed(DirectLaneCounts(now)))
         self._dispatcher.record_buffer.replace_direct_native(made[0])
         self._route.replace(made[0])
         self._first.again()

@@ -78,7 +78,7 @@ class Left:
 
     - `lanes`: the first is the direct one if there is one.
     - `round_trips`: what is known of them. `id_expiration`: for how long brokers remember their producer IDs.
-    - `given`: what the direct lane has been given, once it is settled.
+    - `given`: what the direct lane has been given.
     - `seconds`: for how long it is kept, `until` then.
     - `patience`: for how long a constructor waits for it. One that was waited for in vain delays no other one.
     """
@@ -90,8 +90,7 @@ class Left:
     round_trips: round_trip.Known
     id_expiration: id_expirations.Known | None
     _ended: Callable[[float], bool] | None
-    _passes_on: Callable[[float], DirectLaneCounts] | None
-    given: DirectLaneCounts | None = None
+    given: DirectLaneCounts | None
     until: float = NEVER
     patience: float = _PATIENCE
     served: Any = None
@@ -122,8 +121,7 @@ class Left:
     def settled(self, timeout: float) -> bool:
         """Wait until no thread of the former owner is inside; False when one is for longer. It is released then."""
         if self._ended is not None and self._ended(timeout):
-            self.given = None if self._passes_on is None else self._passes_on(clock.monotonic())
-            self._ended = self._passes_on = None
+            self._ended = None
         return self._ended is None
 
     def serve(self) -> bool:
@@ -324,8 +322,8 @@ def left_by(engine: Engine) -> Left | None:
         return None
     expirations, ended = engine.questions.expirations, _ended(engine)
     known, expiry = holds.round_trip.passed_on(), expirations.passed_on()
-    passes_on = None if direct is None else partial(direct.given.passed_on, engine.counters)
-    return Left(Key.of(settings), settings.cluster, settings.ids.reuse, lanes, known, expiry, ended, passes_on)
+    given = None if direct is None else direct.given
+    return Left(Key.of(settings), settings.cluster, settings.ids.reuse, lanes, known, expiry, ended, given)
 
 
 def _ended(engine: Engine) -> Callable[[float], bool]:

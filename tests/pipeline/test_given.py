@@ -24,8 +24,9 @@ def shown(at: float, accepted: int, acknowledged: int, sent: int | None = None, 
     )
 
 
-def lane(counters: DeliveryCounters, given: DirectLaneCounts | None = None) -> DirectLane:
-    return DirectLane(read({}, OwnSettings(), idempotent=True, wants_statistics=False), counters, given)
+def lane(given: DirectLaneCounts | None = None) -> DirectLane:
+    delivery = read({}, OwnSettings(), idempotent=True, wants_statistics=False)
+    return DirectLane(delivery, DeliveryCounters(only_errors=False), given)
 
 
 def unheard(_: int) -> BrokerInfo:
@@ -33,13 +34,11 @@ def unheard(_: int) -> BrokerInfo:
     return BrokerInfo()
 
 
-def batch(counters: DeliveryCounters, count: int) -> None:
+def batch(lane: DirectLane, count: int) -> None:
     """The native produce_batch() takes so many records."""
-    counters.open("t").explicit(0).begin_batch(count).end(count)
-
-
-def counting() -> DeliveryCounters:
-    return DeliveryCounters(only_errors=False, times_batches=True)
+    call = lane.begin_batch(TP, count)
+    assert call is not None
+    call.end(count)
 
 
 @given(
@@ -51,30 +50,27 @@ def test_records_of_the_new_owner_are_waited_for(
     former: list[tuple[int, int, bool]], singly: int, in_batches: int
 ) -> None:
     """Whatever former owners gave singly and by batch calls, and whether statistics told of it or not."""
-    given_by_all, accepted, total, at = DirectLaneCounts(), 0, 0, 1e6
+    counts, accepted, total, at = DirectLaneCounts(), 0, 0, 1e6
     for one_by_one, by_batch, seen in former:
-        counters = counting()
-        owner = lane(counters, given_by_all)
+        owner = lane(counts)
         if by_batch:
-            batch(counters, by_batch)
+            batch(owner, by_batch)
         accepted, total = accepted + one_by_one, total + one_by_one + by_batch
         at += 1e6
         if seen:
             owner.update(shown(at, accepted, total - min(1, one_by_one), inside=min(1, one_by_one)), 0.0, unheard)
-        given_by_all = owner.given.passed_on(counters, at + 1)
-        given_by_all.taken_over(at + 2)
-        assert given_by_all.backlogs.earliest() is None, "what has ended has no age"
-    counters = counting()
-    owner = lane(counters, given_by_all)
+        counts.taken_over(at + 2)
+        assert counts.backlogs.earliest() is None, "what has ended has no age"
+    owner = lane(counts)
     if in_batches:
-        batch(counters, in_batches)
+        batch(owner, in_batches)
     at += 1e6
     accepted, new = accepted + singly, singly + in_batches
     owner.update(shown(at, accepted, total, inside=new), 0.0, unheard)
     assert owner.backlogs.waiting() == {TP}
     earliest = owner.backlogs.earliest()
     assert earliest is not None
-    assert earliest >= given_by_all.since, "no record of the new owner is older than its time"
+    assert earliest >= counts.since, "no record of the new owner is older than its time"
     owner.update(shown(at + 1, accepted, total + new - 1, inside=1), 0.0, unheard)
     assert owner.backlogs.waiting() == {TP}
     owner.update(shown(at + 2, accepted, total + new), 0.0, unheard)
@@ -83,10 +79,9 @@ def test_records_of_the_new_owner_are_waited_for(
 
 def test_statistics_from_before_are_not_the_new_owners() -> None:
     """They show records that have ended since."""
-    counters = counting()
-    given_by_all = lane(counters).given.passed_on(counters, 10.0)
-    given_by_all.taken_over(20.0)
-    owner = lane(counting(), given_by_all)
+    counts = lane().given
+    counts.taken_over(20.0)
+    owner = lane(counts)
     owner.update(shown(19.0, 5, 2, inside=3), 0.0, unheard)
     assert not owner.backlogs.waiting()
     assert owner.unacknowledged(20.0) != 0
@@ -94,12 +89,22 @@ def test_statistics_from_before_are_not_the_new_owners() -> None:
 
 def test_the_proof_of_never_sent_counts_the_new_owners_records_alone() -> None:
     """The former one gave 5 singly and 4 by a batch call, all of them sent; of the new one's 3 one was sent."""
-    counters = counting()
-    former = lane(counters)
+    former = lane()
     former.update(shown(1e6, 2, 2), 0.0, unheard)
-    batch(counters, 4)
-    given_by_all = former.given.passed_on(counters, 2e6)
-    given_by_all.taken_over(2e6)
-    owner = lane(counting(), given_by_all)
+    batch(former, 4)
+    former.given.taken_over(2e6)
+    owner = lane(former.given)
     owner.purging(3e6)
-    assert given_by_all.unsent.counts(shown(4e6, 8, 9, sent=10), 0.0) == {TP: 2}
+    assert owner.given.unsent.counts(shown(4e6, 8, 9, sent=10), 0.0) == {TP: 2}
+
+
+def test_another_native_producer_begins_without_batch_calls() -> None:
+    """Also without one that has begun and not ended: it went to the former one."""
+    former = lane()
+    batch(former, 4)
+    under_way = former.begin_batch(TP, 3)
+    renewed = former.renewed(DirectLaneCounts(5.0))
+    assert under_way is not None
+    under_way.end(3)
+    assert renewed.given.batches(1e9) == {}
+    assert former.given.batches(1e9) == {TP: (7, 7)}

@@ -19,7 +19,6 @@ import pytest
 
 from safeproducer.kafka.native import KafkaError, NativeProducer
 from safeproducer.pipeline import reuse as module
-from safeproducer.pipeline.lanes.direct_lane import DirectLaneCounts
 from safeproducer.pipeline.lanes.native_producers import NativeLane, Relay
 from safeproducer.pipeline.reuse import MOST, Key, Left, Parking
 from safeproducer.producer_ids import ledger_file
@@ -361,10 +360,10 @@ def test_one_that_is_served_for_long_is_for_a_later_constructor(parking: Parking
 # --- real native producers -------------------------------------------------------------------------------------------
 
 
-def parked(config: dict[str, Any], ended: Any = None, passes_on: Any = None) -> Left:
+def parked(config: dict[str, Any], ended: Any = None) -> Left:
     relay = Relay()
     lanes = [NativeLane(NativeProducer(relay.configured(config)), relay, None)]
-    left = Left(KEY, CLUSTER, 0.0, lanes, (False, 0.0, {}), None, ended, passes_on)
+    left = Left(KEY, CLUSTER, 0.0, lanes, (False, 0.0, {}), None, ended, None)
     assert not left.park()
     return left
 
@@ -404,18 +403,17 @@ def test_one_that_its_former_owner_has_closed_is_of_no_use() -> None:
 @pytest.mark.parametrize("fatal", [True, False])
 def test_a_fatal_error_is_noted(fatal: bool) -> None:
     left = parked({"test.mock.num.brokers": 1})
-    left.lanes[0].relay.error(KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "no", fatal=fatal))
+    left.lanes[0].relay.tell("error", KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "no", fatal=fatal))
     assert left.serve() is not fatal
     left.close()
 
 
 def test_a_former_owner_is_released_when_its_threads_have_ended() -> None:
-    """And not before: what it was given may still change."""
-    ends, given = [False, False, True], DirectLaneCounts()
-    left = parked({"test.mock.num.brokers": 1}, lambda _: ends.pop(0), lambda _: given)
+    """And not before."""
+    ends = [False, False, True]
+    left = parked({"test.mock.num.brokers": 1}, lambda _: ends.pop(0))
     assert [left.settled(0.1) for _ in range(4)] == [False, False, True, True]
-    assert left.given is given
-    assert left._ended is left._passes_on is None
+    assert left._ended is None
     left.close()
 
 

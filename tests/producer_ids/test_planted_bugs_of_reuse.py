@@ -79,6 +79,10 @@ def parks_again(self: closing.Release, ended: bool) -> bool:
     return self._left is not None and self._left.park()
 
 
+def begins_anew(self: DirectLaneCounts, now: float) -> None:
+    self.__dict__.update(DirectLaneCounts(now).__dict__)
+
+
 PLANTED: dict[str, tuple[Check, Any, str, Any]] = {
     "the relay keeps its owner": (nobody_hears_of_others, Relay, "belong_to", lambda self, owner: None),
     "nobody serves what is parked": (
@@ -93,19 +97,9 @@ PLANTED: dict[str, tuple[Check, Any, str, Any]] = {
         "_all_delivered",
         lambda engine: True,
     ),
-    "counts begin anew": (
-        counts_go_over,
-        DirectLaneCounts,
-        "passed_on",
-        lambda self, counters, now: DirectLaneCounts(since=now),
-    ),
+    "backlogs begin anew": (counts_go_over, DirectLaneCounts, "taken_over", begins_anew),
     "ages begin with the former owner": (counts_go_over, DirectLaneCounts, "taken_over", lambda self, now: None),
-    "batch calls of former owners are forgotten": (
-        counts_go_over,
-        DirectLaneCounts,
-        "batches",
-        lambda self, counters, at: counters.batches(at),
-    ),
+    "batch calls of former owners are forgotten": (counts_go_over, DirectLaneCounts, "batches", lambda self, at: {}),
     "taken and left there": (one_owner, Parking, "take", take_without_taking_out),
     "served while its former owner is inside": (
         one_thread,

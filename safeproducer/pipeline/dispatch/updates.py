@@ -9,7 +9,7 @@ from dataclasses import replace
 from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.statistics import LibrdkafkaClock, Statistics, read
 from safeproducer.pipeline.dispatch.holds import Holds
-from safeproducer.pipeline.reports.counters import BatchCount, DeliveryCounters
+from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.policy.client_reports import TopicMetadata
 from safeproducer.policy.pacing import LATE
@@ -17,7 +17,6 @@ from safeproducer.policy.types import DIRECT_LANE, NEVER, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
-_NONE = BatchCount()
 _BATCH_LANE = 0
 _IDLE_AFTER = 3
 """Statistics of an idle producer that are read before any is skipped."""
@@ -263,7 +262,6 @@ class ClientUpdates:
         if found is None or found.at <= since or self.failures.failed_at or self._counters.report_queue.failed_at:
             return False
         entry = found.partitions.get(tp)
-        direct, counters = self.holds.direct, self._counters
-        batches = counters.batches(found.at) if direct is None else direct.given.batches(counters, found.at)
-        count = batches.get(tp, _NONE)
-        return entry is not None and count.most == count.least and entry.sent == entry.accepted + count.least
+        direct = self.holds.direct
+        most, least = (0, 0) if direct is None else direct.given.batches(found.at).get(tp, (0, 0))
+        return entry is not None and most == least and entry.sent == entry.accepted + least

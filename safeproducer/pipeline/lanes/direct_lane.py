@@ -7,13 +7,14 @@ count as the new one's.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from typing import NamedTuple
 
 from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.lanes.renewing import USED_UP, LaneFailure
-from safeproducer.pipeline.reports.counters import BatchCount, DeliveryCounters
+from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.client_reports import BrokerInfo
 from safeproducer.policy.pacing import LATE, LATE_TIMES
@@ -24,9 +25,57 @@ from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
+
+class BatchCount(NamedTuple):
+    """Records that the native produce_batch() may have taken by a moment, and those that it certainly had."""
+
+    most: int = 0
+    least: int = 0
+
+
+class BatchCall:
+    """One call of the native produce_batch(), begun now; it took `count` records, or will take as many at most."""
+
+    __slots__ = ("began", "count", "ended")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.began = clock.monotonic()
+        self.ended = NEVER
+
+    def end(self, taken: int) -> None:
+        self.count = taken
+        self.ended = clock.monotonic()
+
+
+class BatchCalls:
+    """The calls of the native produce_batch() for one partition."""
+
+    __slots__ = ("_calls", "_earlier")
+
+    def __init__(self) -> None:
+        self._calls: deque[BatchCall] = deque()
+        self._earlier = 0
+
+    def add(self, call: BatchCall) -> None:
+        """It begins."""
+        self._calls.append(call)
+
+    def by(self, now: float) -> BatchCount:
+        """Counts as they were at `moment`. One thread asks, and never for an earlier moment than before."""
+        calls = self._calls
+        while calls and calls[0].ended <= now:
+            count = calls.popleft().count
+            self._earlier += count
+        later = tuple(calls)
+        return BatchCount(
+            self._earlier + sum(call.count for call in later if call.began <= now),
+            self._earlier + sum(call.count for call in later if call.ended <= now),
+        )
+
+
 _NONE = BatchCount()
 Batches = Mapping[TopicPartition, BatchCount]
-_NOTHING: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
 class UnsentRecords:
@@ -87,33 +136,27 @@ class UnsentRecords:
 class DirectLaneCounts:
     """The sender changes it; any thread may ask.
 
-    `earlier`: records that the native produce_batch() took for former owners, which librdkafka does not count.
     `since`: what is older than that is of a former owner. `epochs`: of its producer ID. `suspects`: partitions of which
     a purge may have ended records, until its reports tell.
     """
 
-    def __init__(
-        self,
-        earlier: Mapping[TopicPartition, int] = _NOTHING,
-        since: float = 0.0,
-        backlogs: Backlogs | None = None,
-        unsent: UnsentRecords | None = None,
-    ) -> None:
-        self.backlogs = backlogs or Backlogs()
-        self.unsent = unsent or UnsentRecords(since)
+    def __init__(self, since: float = 0.0) -> None:
+        self.backlogs = Backlogs()
+        self.unsent = UnsentRecords(since)
         self.epochs = Epochs()
         self.since = since
-        self._earlier = earlier
+        self._calls: dict[TopicPartition, BatchCalls] = {}
         self.suspects: frozenset[TopicPartition] = frozenset()
         self._seen: Statistics | None = None
 
-    def batches(self, counters: DeliveryCounters, at: float) -> dict[TopicPartition, BatchCount]:
-        """By partition, what the native produce_batch() took by then, for all owners; `counters`: the present one's."""
-        found = counters.batches(at)
-        for tp, count in self._earlier.items():
-            most, least = found.get(tp, _NONE)
-            found[tp] = BatchCount(most + count, least + count)
-        return found
+    def begin_batch(self, tp: TopicPartition, count: int) -> BatchCall:
+        call = BatchCall(count)
+        self._calls.setdefault(tp, BatchCalls()).add(call)
+        return call
+
+    def batches(self, at: float) -> Batches:
+        """By partition, what the native produce_batch() took by then, for all owners."""
+        return {tp: calls.by(at) for tp, calls in self._calls.copy().items()}
 
     def observe(self, found: Statistics, batches: Batches) -> None:
         """Statistics of the lane, and `batches()` as they were then."""
@@ -148,19 +191,9 @@ class DirectLaneCounts:
         new = found is not None and found.at > since and tp[0] not in found.metadata_ages and tp not in found.partitions
         return new or self.backlogs.has_nothing_of(tp, since)
 
-    def passed_on(self, counters: DeliveryCounters, now: float) -> DirectLaneCounts:
-        """For the next owner. Nothing is under way, and what the former one gave has all been acknowledged."""
-        earlier = {tp: count.least for tp, count in self.batches(counters, now).items()}
-        return DirectLaneCounts(earlier, now, self.backlogs, self.unsent)
-
-    @staticmethod
-    def begun_anew(counters: DeliveryCounters, now: float) -> DirectLaneCounts:
-        """Another native producer begins: what produce_batch() took before is none of it."""
-        return DirectLaneCounts({tp: -count.least for tp, count in counters.batches(now).items()}, now)
-
     def taken_over(self, now: float) -> None:
-        """The next owner begins."""
-        self.since = now
+        """The next owner begins. Nothing is under way, and what the former one gave has all been acknowledged."""
+        self.since, self.epochs, self._seen = now, Epochs(), None
         self.backlogs.all_ended(now)
 
 
@@ -201,6 +234,15 @@ class DirectLane:
     def backlogs(self) -> Backlogs:
         """How old its oldest records are."""
         return self.given.backlogs
+
+    @property
+    def knows_backlogs(self) -> bool:
+        """Whether statistics are compared with what it was given: its records are timed out here."""
+        return self._delivery.owns_timeout
+
+    def begin_batch(self, tp: TopicPartition, count: int) -> BatchCall | None:
+        """The native produce_batch() is about to take so many, which librdkafka does not count. Any thread."""
+        return self.given.begin_batch(tp, count) if self.knows_backlogs else None
 
     def renewed(self, given: DirectLaneCounts) -> DirectLane:
         """Another one in its place."""
@@ -271,7 +313,7 @@ class DirectLane:
         self.given.suspects = self.backlogs.waiting() - self._unknown_outcomes.keys()
         self._unknown_outcomes.update(dict.fromkeys(self.given.suspects))
         self.silent = self.old = frozenset()
-        self.given.unsent.purging(self.given.batches(self._counters, now))
+        self.given.unsent.purging(self.given.batches(now))
 
     def purged(self, tps: set[TopicPartition], epoch: int | None, now: float) -> None:
         """Records of these partitions were purged, and the lane was in this epoch after that.
@@ -302,7 +344,7 @@ class DirectLane:
         self._observed_at = found.at
         if not owns:  # without backlogs, only whether all reports are given away is asked
             return frozenset()
-        self.given.observe(found, self.given.batches(self._counters, found.at))
+        self.given.observe(found, self.given.batches(found.at))
         if self.probation.open:
             self.probation.acknowledged(self.backlogs.has_nothing_of)
         for tp, entry in found.partitions.items():

@@ -54,27 +54,18 @@ class Relay:
 
     def configured(self, config: dict[str, Any]) -> dict[str, Any]:
         """`config` with this as what librdkafka calls."""
-        own: dict[str, Any] = {} if config.get("logger") is None else {"logger": self}
+        tells = {"error_cb": "error", "throttle_cb": "throttle", "stats_cb": "statistics"}
+        own: dict[str, Any] = {name: partial(self.tell, event) for name, event in tells.items()}
+        if config.get("logger") is not None:
+            own["logger"] = self
         if callable(oauth_cb := config.get("oauth_cb")):
-            own["oauth_cb"] = partial(self.token, oauth_cb)
-        return {**config, "error_cb": self.error, "throttle_cb": self.throttle, "stats_cb": self.statistics, **own}
+            own["oauth_cb"] = partial(self.tell, "token", oauth_cb)
+        return config | own
 
     @interrupts.called_natively
-    def error(self, error: KafkaError) -> None:
-        self._owner.error(error)
-
-    @interrupts.called_natively
-    def throttle(self, event: ThrottleEvent) -> None:
-        self._owner.throttle(event)
-
-    @interrupts.called_natively
-    def statistics(self, text: str) -> None:
-        self._owner.statistics(text)
-
-    @interrupts.called_natively
-    def token(self, oauth_cb: Callable[[str], Any], config: str) -> Any:
-        """Return what the application's oauth_cb does."""
-        return self._owner.token(oauth_cb, config)
+    def tell(self, event: str, *what: Any) -> Any:
+        """Call what the present owner has for this event; return what that does."""
+        return getattr(self._owner, event)(*what)
 
     @interrupts.called_natively
     def log(self, *line: Any) -> None:

@@ -6,14 +6,12 @@ the store of `x.n += 1`. A test hammers it from many threads.
 
 A partition is known at produce() only when the caller gives it; otherwise librdkafka chooses, and the report tells.
 Therefore a record without a partition is accepted on its topic and resolved on a partition.
-
-Records that calls of the native produce_batch() took, which librdkafka does not count, as it was at any moment.
 """
 
 from __future__ import annotations
 
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from operator import index
 from types import MethodType
@@ -26,55 +24,6 @@ from safeproducer.pipeline.record import DeliveryCallback
 from safeproducer.pipeline.reports.report_queue import CountedReport, ReportQueue
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock, forks, interrupts
-
-
-class BatchCount(NamedTuple):
-    """Records that the native produce_batch() may have taken by a moment, and those that it certainly had."""
-
-    most: int = 0
-    least: int = 0
-
-
-class BatchCall:
-    """One call of the native produce_batch(), begun now; it took `count` records, or will take as many at most."""
-
-    __slots__ = ("began", "count", "ended")
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.began = clock.monotonic()
-        self.ended = NEVER
-
-    def end(self, taken: int) -> None:
-        self.count = taken
-        self.ended = clock.monotonic()
-
-
-class Batches:
-    """The calls of the native produce_batch() for one partition."""
-
-    __slots__ = ("_calls", "_earlier")
-
-    def __init__(self) -> None:
-        self._calls: deque[BatchCall] = deque()
-        self._earlier = 0
-
-    def add(self, call: BatchCall) -> None:
-        """It begins."""
-        self._calls.append(call)
-
-    def by(self, now: float) -> BatchCount:
-        """Counts as they were at `moment`. One thread asks, and never for an earlier moment than before."""
-        calls = self._calls
-        while calls and calls[0].ended <= now:
-            count = calls.popleft().count
-            self._earlier += count
-        later = tuple(calls)
-        return BatchCount(
-            self._earlier + sum(call.count for call in later if call.began <= now),
-            self._earlier + sum(call.count for call in later if call.ended <= now),
-        )
-
 
 Bound = tuple[object, DeliveryCallback | None]
 
@@ -101,7 +50,6 @@ class Reporting(NamedTuple):
     """What the report callbacks of one producer share. `explained` makes the error that a callback is given.
 
     `offset_proves`: whether a record without an error and without an offset is not delivered, see WITHOUT_OFFSET.
-    `times_batches`: whether somebody asks how many records batch calls had taken by a moment.
     """
 
     only_errors: bool
@@ -109,7 +57,6 @@ class Reporting(NamedTuple):
     report_queue: ReportQueue
     explained: Explained
     offset_proves: bool
-    times_batches: bool
 
 
 class Resolved:
@@ -151,19 +98,18 @@ class PartitionCounters(Account):
     """Records of one partition.
 
     `accepted` and `named`: those for which the caller named it; `placed`: reports of those for which librdkafka chose
-    it. `batches`: those of `accepted` that the native produce_batch() took, None before the first.
+    it.
     """
 
-    __slots__ = ("batches", "named", "placed")
+    __slots__ = ("named", "placed")
 
     def __init__(self, reporting: Reporting) -> None:
         super().__init__(reporting)
-        self.batches: Batches | None = None
         self.named, self.placed = Resolved(), Resolved()
 
     def _made(self) -> Report:
         named = self.named
-        only_errors, errors, report_queue, explained, offset_proves, _ = self._reporting
+        only_errors, errors, report_queue, explained, offset_proves = self._reporting
 
         # A closure over the counts, not over the account: no cycle, and quicker than a method.
         @interrupts.called_natively
@@ -193,16 +139,6 @@ class PartitionCounters(Account):
 
         return report
 
-    def begin_batch(self, count: int) -> BatchCall:
-        """The native produce_batch() is about to take so many."""
-        call = BatchCall(count)
-        if self._reporting.times_batches:
-            batches = Batches()
-            if self.batches is None:  # one step with the next line: two threads may come at once
-                self.batches = batches
-            self.batches.add(call)
-        return call
-
 
 class TopicCounters(Account):
     """Records of one topic whose partition librdkafka chooses, and the accounts of its partitions."""
@@ -216,7 +152,7 @@ class TopicCounters(Account):
     def _made(self) -> Report:
         """It counts on the partition that the report names."""
         partitions = self.partitions
-        only_errors, errors, report_queue, explained, offset_proves, _ = reporting = self._reporting
+        only_errors, errors, report_queue, explained, offset_proves = reporting = self._reporting
 
         # Most of it stands in PartitionCounters, too: one more call for each record would be felt.
         @interrupts.called_natively
@@ -293,17 +229,14 @@ class DeliveryCounters:
         only_errors: bool,
         explained: Explained = _as_it_is,
         offset_proves: bool = False,
-        times_batches: bool = False,
     ) -> None:
         self.topics: dict[str, TopicCounters] = {}
         self._sums: dict[str | None, tuple[float, tuple[int, ...]]] = {}
         self.interrupts = 0
-        self.times_batches, self.only_errors = times_batches, only_errors
+        self.only_errors = only_errors
         self.errors = CallbackErrors()
         self.report_queue = ReportQueue()
-        self._reporting = Reporting(
-            only_errors, self.errors, self.report_queue, explained, offset_proves, times_batches
-        )
+        self._reporting = Reporting(only_errors, self.errors, self.report_queue, explained, offset_proves)
 
     def not_interrupted(self) -> None:
         """What a call raised was no signal handler's."""
@@ -323,15 +256,6 @@ class DeliveryCounters:
             topic.release()
             for row in list(topic.partitions.values()):
                 row.release()
-
-    def batches(self, now: float) -> dict[tuple[str, int], BatchCount]:
-        """(topic, partition) -> what the native produce_batch() took for that partition by `moment`."""
-        return {
-            (name, number): row.batches.by(now)
-            for name, topic in list(self.topics.items())
-            for number, row in list(topic.partitions.items())
-            if row.batches is not None
-        }
 
     def answers(self, tp: TopicPartition, now: bool = False) -> tuple[int, ...]:
         """Records of a partition, or of a topic with -1, that were delivered so far, and that failed, polled or not."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from safeproducer.cli.common.admin_settings import AskError, ProducerState, TopicPartition, admin_settings
 from safeproducer.cli.common.connection import BrokerErrors, await_topic, extra, open_reader, topic_failure
 from safeproducer.cli.common.finding import facts_of, some
-from safeproducer.cli.common.screen import Progress, Screen
+from safeproducer.cli.common.screen import Screen, progress
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure, StopRequest
 from safeproducer.cli.doctor.census import (
@@ -232,10 +232,10 @@ class ClusterLook:
             return Answers(), None, []
         total = sum(map(len, led.values()))
         with (
-            Progress(self._screen, "reading producer IDs", total, unit="partitions") as progress,
+            progress(self._screen, "reading producer IDs", total, "partitions") as done,
             _questions_to_brokers(self._settings, servers, self._timeout) as questions,
         ):
-            answers = ask_leaders(questions.ask, led, lambda done: progress.update(done, done, last=done == total))
+            answers = ask_leaders(questions.ask, led, done)
             return answers, *_moves(questions)
 
 

@@ -21,7 +21,7 @@ from integration.kafka.cluster import KafkaCluster
 from integration.kafka.log import read_records
 from integration.spark import Finished, run_script
 from integration.spark_bad_rows import ARROW_ROWS, BAD_ROW, CAUSES, DELETED, FEW, FILES, OLD, PARTITIONS, ROWS
-from safeproducer.spark.security import MODULES
+from safeproducer.spark.jaas import MODULES
 
 USER, PASSWORD = "reads-no-limit", "password-of-the-user"
 ALL_ROWS = FILES * ROWS

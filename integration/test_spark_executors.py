@@ -21,7 +21,7 @@ from integration.kafka.cluster import KafkaCluster
 from integration.spark_cluster import spark_cluster
 from integration.spark_faults import ROWS
 from integration.spark_running import RunningQuery
-from safeproducer.spark.security import MODULES
+from safeproducer.spark.jaas import MODULES
 
 SPECULATION = {
     "spark.speculation": "true",

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AclOperation, ScramMechanism  # type: ignore[a
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.security import MISNAMED, PLAIN_PASSWORD, PLAIN_USER
 from safeproducer import SafeProducer
+from safeproducer.spark.jaas import MODULES
 from safeproducer.spark.options import Options
-from safeproducer.spark.security import MODULES
 
 TopicFactory = Callable[..., str]
 DIFFICULT = 'p"w;=\\ //x'

@@ -12,19 +12,7 @@ from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.policy.outcome import Outcome
 from safeproducer.spark.columns import ANY_PARTITION, Columns
 from safeproducer.spark.errors import MOST_BAD_ROWS, BadRow
-from safeproducer.spark.row_check import Found, batch_bytes, check, message_bytes
-
-__all__ = [
-    "OF_ITS_TOPIC",
-    "REFUSED_TOGETHER",
-    "FailedRows",
-    "Found",
-    "Refused",
-    "SentBatch",
-    "batch_bytes",
-    "check",
-    "message_bytes",
-]
+from safeproducer.spark.row_check import Found
 
 REFUSED_TOGETHER = frozenset(
     {

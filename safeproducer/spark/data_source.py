@@ -87,15 +87,21 @@ class SafeProducerDataSource(DataSource):
         return options
 
 
-class Writer(DataSourceArrowWriter):
-    """The writer of one batch write."""
+class _Writing:
+    """What both writers do: of each task on its worker."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._run = uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return _write(iterator, self._options, self._run)
+        # The processes that plan and commit know no settings.
+        notes = check_session(query_account.setting, self._options, data_source=True)
+        return Written(query_account.write(iterator, self._options, self._run), query_account.query_id(), notes)
+
+
+class Writer(_Writing, DataSourceArrowWriter):
+    """The writer of one batch write."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks have succeeded."""
@@ -106,15 +112,8 @@ class Writer(DataSourceArrowWriter):
         _abort(messages, None)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(_Writing, DataSourceStreamArrowWriter):
     """The writer of one micro-batch."""
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._run = uuid4().hex
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return _write(iterator, self._options, self._run)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """All tasks have succeeded."""
@@ -123,13 +122,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Spark gave up. Rows that tasks had written stay in the topics."""
         _abort(messages, batchId)
-
-
-def _write(batches: Iterator[pa.RecordBatch], options: Options, run: str) -> Written:
-    notes = check_session(
-        query_account.setting, options, data_source=True
-    )  # the processes that plan and commit know no settings
-    return Written(query_account.write(batches, options, run), query_account.query_id(), notes)
 
 
 def _commit(messages: Sequence[WriterCommitMessage | None], batch_id: int | None, options: Options) -> None:

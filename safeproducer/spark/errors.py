@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 MOST_BAD_ROWS = 10
 """How many an error names at most."""
@@ -124,15 +123,3 @@ class KafkaWriteError(RuntimeError):
             f"{found.unknown} of unknown outcome; causes: {causes}"
         )
         return told + "".join(f"\n- {row}" for row in found.bad_rows)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        found = self.failure
-        return _again, (type(self), {field.name: _plain(getattr(found, field.name)) for field in fields(found)})
-
-
-def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else value
-
-
-def _again(kind: type[KafkaWriteError], values: dict[str, Any]) -> KafkaWriteError:
-    return kind(Failure(**values))

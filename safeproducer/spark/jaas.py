@@ -6,20 +6,23 @@ No message quotes any of the text: with a quotation mark missing, a password is 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 from safeproducer.errors import ConfigurationError
 from safeproducer.spark.java_settings import kafka_refused
 
 JAAS = "sasl.jaas.config"
 MECHANISM = "sasl.mechanism"
+OAUTHBEARER = "OAUTHBEARER"
 _MODULE = "org.apache.kafka.common.security."
 MODULES = {
     "PLAIN": f"{_MODULE}plain.PlainLoginModule",
     "SCRAM-SHA-256": f"{_MODULE}scram.ScramLoginModule",
     "SCRAM-SHA-512": f"{_MODULE}scram.ScramLoginModule",
+    OAUTHBEARER: f"{_MODULE}oauthbearer.OAuthBearerLoginModule",
 }
 """Mechanism -> its login module. A prefix is allowed: some platforms bring Kafka's classes under another name."""
+BY_CALL = f"kafka.{JAAS}=call:module:function, which returns (token, expiry)"
+_EXTENSION = "extension_"
 
 _TOKEN = re.compile(
     r"""(?://[^\n]*|/\*.*?\*/|\s)+"""  # comments and blanks
@@ -31,28 +34,33 @@ _ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
 _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-@dataclass(frozen=True, slots=True)
-class Login:
-    """A user and a password; the repr shows neither."""
+def read(text: str, mechanism: str) -> dict[str, str]:
+    """librdkafka's settings for the login that `text` describes, of which the last one is the secret.
 
-    username: str = field(repr=False)
-    password: str = field(repr=False)
-
-
-def read(text: str, mechanism: str) -> Login:
-    """The login that `text` describes for this mechanism, one of MODULES. Raises ConfigurationError."""
-    options = entry(text, mechanism, MODULES[mechanism])
+    Raises ConfigurationError.
+    """
+    options, oauth = _entry(text, mechanism), mechanism == OAUTHBEARER
     if options.get("tokenauth", "").lower() == "true":
         raise _refused("librdkafka cannot log in with a delegation token (tokenauth)", "Give a user and a password")
-    missing = [name for name in ("username", "password") if not options.get(name)]
-    if missing:
-        raise _refused(f"it has no {' and no '.join(missing)}")
-    return Login(options["username"], options["password"])
+    user, secret = ("clientId", "clientSecret") if oauth else ("username", "password")
+    if missing := [name for name in (user, secret) if not options.get(name)]:
+        form = f'Write it as for Java: {MODULES[mechanism]} required {user}="..." {secret}="...";'
+        raise _refused(f"it has no {' and no '.join(missing)}", f"{form} or give {BY_CALL}" if oauth else form)
+    if not oauth:
+        return {"sasl.username": options[user], "sasl.password": options[secret]}
+    found = {"sasl.oauthbearer.client.id": options[user]}
+    if options.get("scope"):
+        found["sasl.oauthbearer.scope"] = options["scope"]
+    extensions = {name: text for name, text in options.items() if name.startswith(_EXTENSION)}
+    if extensions:
+        told = (f"{name.removeprefix(_EXTENSION)}={text}" for name, text in extensions.items())
+        found["sasl.oauthbearer.extensions"] = ",".join(told)
+    return found | {"sasl.oauthbearer.client.secret": options[secret]}
 
 
-def entry(text: str, mechanism: str, wanted: str) -> dict[str, str]:
-    """The options of the entry `text`, which is of the login module `wanted`. Raises ConfigurationError."""
-    tokens = _tokens(text)
+def _entry(text: str, mechanism: str) -> dict[str, str]:
+    """The options of the entry `text`. Raises ConfigurationError."""
+    tokens, wanted = _tokens(text), MODULES[mechanism]
     if len(tokens) < 3 or tokens[-1] != ("sign", ";"):
         raise _refused('it is no entry of the form: module required name="value" ... ;')
     (_, module), (_, flag), *rest = tokens[:-1]

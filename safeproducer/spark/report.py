@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -20,30 +21,19 @@ SCHEMA = (
 )
 """The row that a task yields, as Spark writes schemas. See TaskTotals for what the fields mean."""
 
-_TOPIC = pa.struct([("topic", pa.string()), ("rows", pa.int64()), ("delivered", pa.int64()), ("bytes", pa.int64())])
-_THROTTLED = pa.struct([("broker", pa.int32()), ("seconds", pa.float64())])
-_BAD_ROWS = pa.struct([("code", pa.string()), ("rows", pa.int64())])
-ARROW_SCHEMA = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("attempt", pa.int32()),
-        ("host", pa.string()),
-        ("process", pa.int64()),
-        ("producer", pa.string()),
-        ("producer_ids", pa.list_(pa.int64())),
-        ("ids_used", pa.int32()),
-        ("rows", pa.int64()),
-        ("delivered", pa.int64()),
-        ("bytes", pa.int64()),
-        ("topics", pa.list_(_TOPIC)),
-        ("seconds", pa.float64()),
-        ("seconds_without_room", pa.float64()),
-        ("throttled", pa.list_(_THROTTLED)),
-        ("client_errors", pa.int64()),
-        ("bad_rows", pa.list_(_BAD_ROWS)),
-        ("rows_before", pa.int64()),
-    ]
-)
+_KINDS = {"int": pa.int32(), "long": pa.int64(), "double": pa.float64(), "string": pa.string()}
+
+
+def _arrow(fields: str) -> list[tuple[str, pa.DataType]]:
+    """The fields of a struct that Spark writes so, in Arrow's types."""
+    found = []
+    for name, kind, inner in re.findall(r"(\w+)[ :](\w+)(?:<(?:struct<)?([^>]*)>+)?", fields):
+        items = pa.struct(_arrow(inner)) if ":" in inner else _KINDS.get(inner)
+        found.append((name, _KINDS[kind] if not inner else pa.list_(items)))
+    return found
+
+
+ARROW_SCHEMA = pa.schema(_arrow(SCHEMA))
 """SCHEMA in Arrow's types."""
 
 
@@ -119,7 +109,6 @@ class TaskTotals(WhoWrote):
     rows_before: int | None = None
 
     def to_arrow(self) -> pa.RecordBatch:
-        """One row of ARROW_SCHEMA."""
         row = {
             **asdict(self),
             "topics": [{"topic": name, **asdict(totals)} for name, totals in sorted(self.topics.items())],

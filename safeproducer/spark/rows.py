@@ -82,7 +82,6 @@ def _of_keys(columns: Columns, placings: Sequence[Placing]) -> Any:
 
 
 def _without_key(placings: Sequence[Placing]) -> Any:
-    """By topic."""
     return np.array([placing.choose(None) for placing in placings], np.int64)
 
 

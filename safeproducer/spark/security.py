@@ -21,10 +21,8 @@ from typing import Any
 
 from safeproducer.errors import ConfigurationError
 from safeproducer.kafka.properties import HIDDEN
-from safeproducer.spark.jaas import JAAS, MECHANISM, MODULES, entry, read
+from safeproducer.spark.jaas import BY_CALL, JAAS, MECHANISM, MODULES, OAUTHBEARER, read
 from safeproducer.spark.java_settings import Given, kafka_refused
-
-__all__ = ["JAAS", "MECHANISM", "MODULES", "Place", "Security", "is_place", "read", "resolve", "resolved", "translate"]
 
 ENV, FILE, CALL, VALUE = "env:", "file:", "call:", "value:"
 FORMS = "env:NAME, file:PATH or call:package.module:function"
@@ -177,71 +175,15 @@ def resolved(config: dict[str, str], secrets: dict[str, str]) -> dict[str, Any]:
     for name, place in secrets.items():
         text = Tokens(place) if name == TOKENS else resolve(place)
         found[name] = _in_lines(text) if isinstance(text, str) and name.endswith(".pem") else text
-    if JAAS in found and config[MECHANISM] == OAUTHBEARER:
-        public, found[CLIENT_SECRET] = _client(found.pop(JAAS))
-        found |= public
-    elif JAAS in found:
-        login = read(found.pop(JAAS), config[MECHANISM])
-        found |= {"sasl.username": login.username, "sasl.password": login.password}
+    if JAAS in found:
+        found |= read(found.pop(JAAS), config[MECHANISM])
     return found
 
 
-OAUTHBEARER = "OAUTHBEARER"
 TOKENS = "oauth_cb"
-CLIENT_SECRET = "sasl.oauthbearer.client.secret"  # noqa: S105 - its name
-_TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105
-_HANDLER = "sasl.login.callback.handler.class"
-_OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-_BY_CALL = f"kafka.{JAAS}={CALL}module:function, which returns (token, expiry)"
-
-
-def _oauth(given: Given, found: Security) -> None:
-    """OAUTHBEARER: tokens of a function, or of a token endpoint that librdkafka asks."""
-    handler, url, text = (given.get(name, "").strip() for name in (_HANDLER, _TOKEN_URL, JAAS))
-    if handler and not handler.endswith(".OAuthBearerLoginCallbackHandler"):
-        raise kafka_refused(
-            _HANDLER, handler, "a class in Java cannot run in Python", f"Leave it out, and give {_BY_CALL}"
-        )
-    found.config[MECHANISM] = OAUTHBEARER
-    if text.startswith(CALL):
-        if url:
-            found.notes.append(f"kafka.{_TOKEN_URL} is not used: kafka.{JAAS} names a function that returns tokens")
-        found.secrets[TOKENS] = Place(text)
-        return
-    if not url:
-        raise kafka_refused(_TOKEN_URL, url, "OAUTHBEARER needs a token endpoint", f"Set it, or give {_BY_CALL}")
-    found.config |= {"sasl.oauthbearer.method": "oidc", _TOKEN_URL: url}
-    if claim := given.get(_SUBJECT, "").strip():
-        found.config[_SUBJECT] = claim
-    if is_place(text):
-        found.secrets[JAAS] = Place(text)
-        return
-    public, secret = _client(text)
-    found.config |= public
-    found.secrets[CLIENT_SECRET] = place_of(secret)
-
-
+_TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 - its name
 _SUBJECT = "sasl.oauthbearer.sub.claim.name"
-
-
-def _client(text: str) -> tuple[dict[str, str], str]:
-    """Settings for the client that a JAAS entry names, and its secret. Raises ConfigurationError."""
-    options = entry(text, OAUTHBEARER, _OAUTH_MODULE)
-    missing = [name for name in ("clientId", "clientSecret") if not options.get(name)]
-    if missing:
-        way_out = (
-            f'Write it as for Java: {_OAUTH_MODULE} required clientId="..." clientSecret="..."; or give {_BY_CALL}'
-        )
-        raise kafka_refused(JAAS, "", f"it has no {' and no '.join(missing)}", way_out)
-    public = {"sasl.oauthbearer.client.id": options["clientId"]}
-    if options.get("scope"):
-        public["sasl.oauthbearer.scope"] = options["scope"]
-    prefix = "extension_"
-    if extensions := [
-        f"{name.removeprefix(prefix)}={text}" for name, text in options.items() if name.startswith(prefix)
-    ]:
-        public["sasl.oauthbearer.extensions"] = ",".join(extensions)
-    return public, options["clientSecret"]
+_HANDLER = "sasl.login.callback.handler.class"
 
 
 def _in_lines(pem: str) -> str:
@@ -250,31 +192,39 @@ def _in_lines(pem: str) -> str:
 
 
 def _login(given: Given, found: Security) -> None:
+    """A user and a password, a client and its secret, or a function that gives tokens."""
     mechanism = given.get(MECHANISM, "GSSAPI").strip().upper()
-    if mechanism == OAUTHBEARER:
-        _oauth(given, found)
-        return
-    if handler := given.get(_HANDLER, "").strip():
-        problem = "a class in Java cannot run in Python, as delegation tokens and cloud logins need it"
-        raise kafka_refused(_HANDLER, handler, problem, f"Give sasl.mechanism={OAUTHBEARER} and {_BY_CALL}")
+    handler, url, text = (given.get(name, "").strip() for name in (_HANDLER, _TOKEN_URL, JAAS))
+    oauth = mechanism == OAUTHBEARER
+    if handler and not (oauth and handler.endswith(".OAuthBearerLoginCallbackHandler")):
+        needed = "" if oauth else ", as delegation tokens and cloud logins need it"
+        way_out = f"{'Leave it out,' if oauth else f'Give sasl.mechanism={OAUTHBEARER}'} and give {BY_CALL}"
+        raise kafka_refused(_HANDLER, handler, f"a class in Java cannot run in Python{needed}", way_out)
     if mechanism not in MODULES:
-        raise kafka_refused(
-            MECHANISM,
-            mechanism,
-            "that mechanism is not supported" if MECHANISM in given else "Java's default is not supported",
-            f"Give one of {', '.join((*MODULES, OAUTHBEARER))}, or write with Spark's own Kafka sink",
-        )
-    text = given.get(JAAS, "")
-    if not text.strip():
+        problem = "that mechanism is not supported" if MECHANISM in given else "Java's default is not supported"
+        way_out = f"Give one of {', '.join(MODULES)}, or write with Spark's own Kafka sink"
+        raise kafka_refused(MECHANISM, mechanism, problem, way_out)
+    found.config[MECHANISM] = mechanism
+    if oauth and text.startswith(CALL):
+        if url:
+            found.notes.append(f"kafka.{_TOKEN_URL} is not used: kafka.{JAAS} names a function that returns tokens")
+        found.secrets[TOKENS] = Place(text)
+        return
+    if oauth and not url:
+        raise kafka_refused(_TOKEN_URL, url, "OAUTHBEARER needs a token endpoint", f"Set it, or give {BY_CALL}")
+    if oauth:
+        found.config |= {"sasl.oauthbearer.method": "oidc", _TOKEN_URL: url}
+        found.config |= {_SUBJECT: claim} if (claim := given.get(_SUBJECT, "").strip()) else {}
+    elif not text:
         way_out = f'Give {MODULES[mechanism]} required username="..." password="...";'
         raise kafka_refused(JAAS, text, f"sasl.mechanism={mechanism} needs a user and a password", way_out)
-    found.config[MECHANISM] = mechanism
     if is_place(text):
         found.secrets[JAAS] = Place(text)
         return
-    login = read(text, mechanism)
-    found.config["sasl.username"] = login.username
-    found.secrets["sasl.password"] = place_of(login.password)
+    settings = read(text, mechanism)
+    name, secret = settings.popitem()
+    found.secrets[name] = place_of(secret)
+    found.config |= settings
 
 
 def _trust(given: Given, found: Security) -> None:

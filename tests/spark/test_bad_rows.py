@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from safeproducer.spark import bad_rows, errors
+from safeproducer.spark import errors, row_check
 from safeproducer.spark.bad_rows import SentBatch
 from safeproducer.spark.columns import Columns
 from safeproducer.spark.errors import BadRow, KafkaWriteError
@@ -159,8 +159,8 @@ def test_sizes_are_exact_at_both_limits(
         return batch([b"v" * size], key=pa.array([key], pa.binary()), headers=pa.array([given], HEADERS))
 
     for made, taken, limit in (
-        (options(), bad_rows.batch_bytes, 5000),
-        (options(kafka_max_request_size=4000), bad_rows.message_bytes, 4000),
+        (options(), row_check.batch_bytes, 5000),
+        (options(kafka_max_request_size=4000), row_check.message_bytes, 4000),
     ):
         size = limit - (taken(key, b"v" * 4000, headers) - 4000)
         if taken(key, b"v" * size, headers) > limit:  # the length of the value has a length, too

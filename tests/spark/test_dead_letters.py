@@ -13,13 +13,13 @@ import pytest
 
 from safeproducer.spark import dead_letters, topic_limits
 from safeproducer.spark.attempt import Attempt
-from safeproducer.spark.bad_rows import Refused, SentBatch, batch_bytes
+from safeproducer.spark.bad_rows import Refused, SentBatch
 from safeproducer.spark.columns import Columns
 from safeproducer.spark.dead_letters import Aside, fitting, groups
 from safeproducer.spark.errors import BadRow, KafkaWriteError
 from safeproducer.spark.options import BadRows, Options
 from safeproducer.spark.report import TaskTotals
-from safeproducer.spark.row_check import CLOCKS, check
+from safeproducer.spark.row_check import CLOCKS, batch_bytes, check
 from safeproducer.spark.task import Task, write_task
 from safeproducer.spark.topic_limits import Limits
 from safeproducer.testing import FakeCluster

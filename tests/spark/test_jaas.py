@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from safeproducer import ConfigurationError
-from safeproducer.spark.security import MODULES, read
+from safeproducer.spark.jaas import MODULES, OAUTHBEARER, read
 
 PLAIN, SCRAM = MODULES["PLAIN"], MODULES["SCRAM-SHA-512"]
 
@@ -27,16 +27,15 @@ PLAIN, SCRAM = MODULES["PLAIN"], MODULES["SCRAM-SHA-512"]
 def test_user_and_password_are_read_as_java_reads_them(options: str, username: str, password: str) -> None:
     """Checked against Kafka's `JaasContext`, with 12 000 texts made at random beside these."""
     login = read(f"{PLAIN} required {options};", "PLAIN")
-    assert (login.username, login.password) == (username, password)
-    assert repr(login) == "Login()"
+    assert list(login.items()) == [("sasl.username", username), ("sasl.password", password)], "the secret is the last"
 
 
-@pytest.mark.parametrize("mechanism", MODULES)
+@pytest.mark.parametrize("mechanism", sorted(MODULES.keys() - {OAUTHBEARER}))
 def test_each_mechanism_has_its_module(mechanism: str) -> None:
     """Under Kafka's name, or under that of a platform that renames Kafka's classes."""
     for prefix in ("", "kafkashaded."):
         text = f'{prefix}{MODULES[mechanism]} Required username="u" password="p" ;'
-        assert read(text, mechanism).username == "u"
+        assert read(text, mechanism)["sasl.username"] == "u"
 
 
 @pytest.mark.parametrize(

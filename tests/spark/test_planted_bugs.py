@@ -16,9 +16,10 @@ from safeproducer.pipeline.record import DeliveryCallback, HeldRecord
 from safeproducer.policy import partitioner
 from safeproducer.spark import report, rows
 from safeproducer.spark.attempt import Attempt
-from safeproducer.spark.bad_rows import FailedRows, Found
+from safeproducer.spark.bad_rows import FailedRows
 from safeproducer.spark.errors import Failure, KafkaWriteError
 from safeproducer.spark.report import TaskTotals, TopicTotals
+from safeproducer.spark.row_check import Found
 from safeproducer.spark.worker_producers import WorkerProducer, producers
 from safeproducer.testing import FakeCluster
 from tests.pipeline import test_bulk

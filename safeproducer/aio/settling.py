@@ -187,7 +187,6 @@ class Settling:
             self.abandon(1)
 
     def abandon(self, count: int) -> None:
-        """As Failures.abandon()."""
         self._engine.failures.abandon(count)
 
     def _tell_abandoned(self, delivery: Delivery) -> None:

@@ -117,7 +117,6 @@ def _notifications(settings: Settings, info: ProducerInfo, hooks: Hooks, notices
 
 
 def _why_lost(events: ClientEvents, updates: ClientUpdates, topic: str, partition: int, late: bool) -> str:
-    """As losses.Why."""
     cluster, now = updates.holds.cluster, clock.real()
     if (missing := cluster.partitions.missing_clause(topic)) or not late:
         return missing

@@ -178,5 +178,4 @@ class Calls:
         return count
 
     def unresolved(self) -> int:
-        """Records without a report."""
         return self.counters.outstanding(self.queued)[0]

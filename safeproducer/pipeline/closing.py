@@ -187,7 +187,6 @@ class Closing:
         self._loss_reported = False
 
     def close(self, timeout: float | None) -> CloseReport:
-        """As SafeProducer.close()."""
         if self._engine.route.state == "closed" and self._ends is None and self._report is not None:
             return self._report
         if self._engine.awake().unresolved() or not self._engine.sender.is_this_thread():

@@ -68,7 +68,6 @@ class Engine:
         return self
 
     def turn(self, now: float) -> float:
-        """As Turns.turn()."""
         return self.turns.turn(now)
 
     def near(self, now: float) -> tuple[LaneClient, float] | None:
@@ -77,7 +76,6 @@ class Engine:
 
     @property
     def counters(self) -> DeliveryCounters:
-        """Which records were accepted, and what became of them."""
         return self.calls.counters
 
     @property
@@ -87,7 +85,6 @@ class Engine:
 
     @property
     def sender(self) -> Sender:
-        """The thread that sends."""
         return self.route.sender
 
     @property
@@ -107,7 +104,6 @@ class Engine:
 
     @property
     def notifications(self) -> Notifications:
-        """The notifications of this producer."""
         return self.events.notifications
 
     @property
@@ -153,24 +149,19 @@ class Engine:
             self.awake().sender.run(partial(self.dispatcher.expiry.purge, in_queue, in_flight, blocking))
 
     def subscribe(self, wake: Callable[[], object]) -> None:
-        """As Reports.subscribe()."""
         self.dispatcher.reports.subscribe(wake)
 
     def unsubscribe(self, wake: Callable[[], object]) -> None:
-        """As Reports.unsubscribe()."""
         self.dispatcher.reports.unsubscribe(wake)
 
     def when_room(self, wake: Callable[[], object]) -> None:
-        """As RecordBuffer.when_room()."""
         self.awake().dispatcher.record_buffer.when_room(wake)
         self.sender.wake(0.0)
 
     def withdraw_soon(self, ticket: Ticket, callback: object, told: Callable[[bool], object]) -> None:
-        """As Expiry.withdraw_soon()."""
         self.awake().dispatcher.expiry.withdraw_soon(ticket, callback, told)
 
     def place_of(self, topic: str, key: Any) -> int:
-        """As Intake.place_of()."""
         return self.dispatcher.intake.place_of(topic, key)
 
     def run_reports(self, most: int) -> bool:
@@ -213,7 +204,6 @@ class Engine:
         return all(ended)
 
     def unresolved(self) -> int:
-        """Records without a report."""
         return self.awake().calls.unresolved()
 
     def lanes_to_ask(self) -> dict[int, Any]:

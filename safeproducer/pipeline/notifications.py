@@ -60,7 +60,6 @@ class Notifications:
         self._notices.tell(self._hooks.call, event, *args)
 
     def scrubbed(self, text: str) -> str:
-        """It without secrets."""
         return self._scrub(text)
 
     def error(self, error: KafkaError, sentence: str, last: str) -> None:
@@ -83,7 +82,6 @@ class Notifications:
         self._call("throttled", Throttled(self.info, broker, name, seconds))
 
     def fatal(self, error: KafkaError) -> None:
-        """The first fatal error."""
         self._log(logger.critical, "fatal error %s: %s", error.name(), self._scrub(error.str()))
         self._call("fatal_error", self.info, error)
 

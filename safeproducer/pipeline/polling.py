@@ -137,7 +137,6 @@ class Serving:
 
     @interrupts.calls_natively
     def poll(self, timeout: float) -> int:
-        """As the native poll()."""
         # What Calls.attempt() does, inline: many applications poll after each record.
         thread, route, report_queue = get_ident(), self._route, self._report_queue
         threads = route.threads
@@ -289,7 +288,6 @@ class Serving:
     # --- flush() ------------------------------------------------------------------------------------------------------
 
     def flush(self, timeout: float) -> int:
-        """As the native flush()."""
         if self._route.in_callback:
             return self._calls.answer_in_callback("flush", self._calls.queued)
         left, raised = self.drain(timeout)

@@ -47,7 +47,6 @@ class ReportNumbers:
         """Whether hooks ask for records."""
 
     def observe(self) -> None:
-        """They do."""
         self.observed = True
 
     def __len__(self) -> int:

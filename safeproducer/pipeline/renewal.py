@@ -61,7 +61,6 @@ class Former:
         self.hear(self._reads(text) or self.found)
 
     def hear(self, found: Statistics | None) -> None:
-        """The same before."""
         self.found = found
 
     def never_sent(self, failed_at: float, now: float) -> Mapping[TopicPartition, int] | None:

@@ -98,7 +98,6 @@ class Left:
 
     @property
     def natives(self) -> list[Any]:
-        """The native producers."""
         return [lane.native for lane in self.lanes]
 
     def park(self) -> bool:

@@ -29,7 +29,6 @@ class Alarm:
         return False
 
     def hurry(self) -> None:
-        """For now."""
         self._hurried = True
 
     def begin(self) -> None:
@@ -75,7 +74,6 @@ class Schedule:
             self.wake(linger_elapsed)
 
     def hurry(self) -> None:
-        """There is something to do now."""
         self.alarm.hurry()
         self.wake(0.0)
 

@@ -229,7 +229,6 @@ class Sender:
         return not self._stopped
 
     def end(self) -> None:
-        """The thread ends."""
         self._alive = False
         self.ident = 0
         self._running.release()

@@ -94,7 +94,6 @@ class Horizon:
 
     @property
     def margin(self) -> float:
-        """See margin()."""
         return margin(self.seconds)
 
     @property
@@ -120,7 +119,6 @@ class Unsafe:
 
     @property
     def sentence(self) -> str:
-        """All numbers."""
         way = (
             _WITHOUT_END
             if self.timeout is None or self.longest is None

@@ -79,7 +79,6 @@ class IdleLanes:
         return not wrote or now - max(used_at, self._given_up_at) > self.pause
 
     def gave_up(self, now: float) -> None:
-        """One was."""
         self._given_up_at = now
 
 

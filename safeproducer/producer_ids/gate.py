@@ -252,7 +252,6 @@ class Gate:
             self._own.note(producer_id)
 
     def end(self, how: str, unsent: bool) -> None:
-        """As OwnPermit.end()."""
         own = self._permit()  # it ends before it was asked for, too: nobody gets it later
         if own is not None:
             own.end(how, unsent)

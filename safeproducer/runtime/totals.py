@@ -73,7 +73,6 @@ class Totals(Generic[Key]):
 
 
 def added(sums: dict[Key, float], counts: Mapping[Key, float]) -> dict[Key, float]:
-    """`sums`, with these."""
     for key, count in counts.items():
         sums[key] = sums.get(key, 0) + count
     return sums

@@ -45,7 +45,6 @@ class DeliveredCounter:
         return count
 
     def bind(self, batch: Any, report: CountedReport) -> DeliveryCallback:
-        """As InFlightBatch.bind()."""
         reports, proves = batch.reports, report.offset_proves
 
         def reported(error: KafkaError | None, message: Message) -> None:

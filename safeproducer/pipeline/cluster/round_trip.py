@@ -57,7 +57,6 @@ class RoundTrip:
         self.long, self.seconds, self._requests = known
 
     def update(self, lane: int, found: Statistics) -> None:
-        """Statistics of a lane."""
         if lane == DIRECT_LANE:
             self._direct = found
         requests = sum(broker.produce_requests for broker in found.brokers.values())

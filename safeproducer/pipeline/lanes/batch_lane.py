@@ -44,7 +44,6 @@ class LaneLog:
         self.application: logging.Logger | None = None
 
     def log(self, level: int, form: str, *args: object) -> None:
-        """As logging.Logger.log()."""
         if not self.acquired and any(isinstance(text, str) and _ACQUIRED in text for text in args):
             self.acquired = True
             found = _ID.search(" ".join(map(str, args)))
@@ -106,7 +105,6 @@ class BatchLane:
         return self.permit.may_send(None if self.log is None else self.log.producer_id)
 
     def newly_failed(self) -> LaneFailure | None:
-        """Its failure, once."""
         if self.failure is not None or self.client.failed is None:
             return None
         self.failure = LaneFailure(self.client.failed)
@@ -177,7 +175,6 @@ class BatchLane:
         return self.gaps.takes(tp, not self.batches, now)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """As the native producer's."""
         self.gaps.purged([batch.tp for batch in self.batches if batch.left], clock.monotonic())
         self.client.native.purge(in_queue, in_flight, blocking)
 

@@ -58,7 +58,6 @@ class BatchCalls:
         self._earlier = 0
 
     def add(self, call: BatchCall) -> None:
-        """It begins."""
         self._calls.append(call)
 
     def by(self, now: float) -> BatchCount:
@@ -100,7 +99,6 @@ class UnsentRecords:
         self._anew = set()
 
     def seen(self, found: Statistics) -> None:
-        """Any statistics."""
         for tp, before in self._seen.items():
             entry = found.partitions.get(tp)
             if entry is None or entry.accepted < before.accepted or entry.sent < before.sent:

@@ -349,7 +349,6 @@ class LanePool:
 
     @property
     def inside(self) -> int:
-        """All records inside librdkafka."""
         return sum(lane.inside for lane in self._lanes)
 
     @property
@@ -360,7 +359,6 @@ class LanePool:
 
     @property
     def natives(self) -> list[Any]:
-        """The native producers."""
         return [lane.client.native for lane in self._lanes]
 
     @property

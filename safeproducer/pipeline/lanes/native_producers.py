@@ -69,7 +69,6 @@ class Relay:
 
     @interrupts.called_natively
     def log(self, *line: Any) -> None:
-        """As logging.Logger.log()."""
         self._owner.log(*line)
 
 
@@ -79,7 +78,6 @@ lane beside a direct one. A further lane, whose statistics concern the applicati
 
 
 def owner(events: ClientEvents, application: Any, role: int) -> Owner:
-    """`application`: its logger."""
     tells = events.on_statistics if role == _FIRST else events.on_batch_lane_statistics
     statistics = events.on_further_statistics if role == _FURTHER else partial(tells, count(1))
     error = events.on_error if role == _FIRST else events.on_batch_lane_error

@@ -42,12 +42,10 @@ class LaneFailure:
         return found and found[1]
 
     def waits(self, due: float | None) -> float | None:
-        """Until then."""
         self.due = due
         return due
 
     def count(self, unknown: int, not_written: int = 0) -> None:
-        """Add records that failed."""
         self.unknown += unknown
         self.not_written += not_written
 

@@ -119,7 +119,6 @@ class Outbox:
         self._run()
 
     def close(self) -> None:
-        """Forget what has not been done."""
         self._waiting.clear()
         self.bytes = 0
         self._room.set()

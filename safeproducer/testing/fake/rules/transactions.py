@@ -150,7 +150,6 @@ class Transaction:
         return self.state is State.PREPARE_COMMIT
 
     def complete(self, new_id: Callable[[], int]) -> None:
-        """All markers are written."""
         self.state = _COMPLETE[self.state]
         self.groups.clear()
         if self.epoch >= _LAST_EPOCH and self.ended is not None:

@@ -147,7 +147,6 @@ class BrokerState:
         )
 
     def value(self, name: str) -> int:
-        """A numeric broker config."""
         return int(self.text(name))
 
     def text(self, name: str) -> str:
@@ -218,7 +217,6 @@ class ClusterState:
 
     @property
     def groups(self) -> dict[str, Group]:
-        """Consumer groups, by ID."""
         return self.coordinators.groups
 
     def coordinator(self, key: str) -> int:
@@ -244,7 +242,6 @@ class ClusterState:
         self.changed()
 
     def value(self, broker: BrokerState, topic: Topic, name: str) -> int:
-        """A numeric topic config as this broker sees it."""
         return int(self._text(broker, topic, name))
 
     def stamps(self, broker: BrokerState, topic: Topic) -> bool:

@@ -306,7 +306,6 @@ class Session:
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
-        """Those that are offered."""
         return self._credentials.mechanisms if self._credentials is not None else ()
 
     @property
@@ -334,7 +333,6 @@ class Session:
         return self._stage is None or api in self._stage.value
 
     def versions_told(self) -> None:
-        """ApiVersions was answered."""
         if self._stage is _Stage.CONNECTED:
             self._stage = _Stage.VERSIONS_KNOWN
 

@@ -27,7 +27,7 @@ from safeproducer.hooks import (
 )
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.outcome import Outcome
-from safeproducer.policy.replication import ReplicationState
+from safeproducer.policy.types import ReplicationState
 from safeproducer.producer import SafeProducer
 from safeproducer.records import CallSite, ProducerInfo, Record
 from safeproducer.serializing import SafeSerializingProducer

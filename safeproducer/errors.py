@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from safeproducer.kafka.advice import advice, is_permanent
 from safeproducer.kafka.native import KafkaError, KafkaException
@@ -285,3 +285,34 @@ for _name in __all__:
     globals()[_name].__module__ = "safeproducer"
 for _class in (DeliveryFailed, NotWritten, OutcomeUnknown, EventLoopError, RecordTypeError, TransactionError):
     _class.__module__ = "safeproducer.aio"
+
+
+class Unusable:
+    """Stands where a native producer was once it must not be called any more: whatever is called raises."""
+
+    def __init__(self, refusal: Callable[[], SafeProducerError]) -> None:
+        self._refusal = refusal
+
+    def __getattr__(self, name: str) -> Callable[..., NoReturn]:
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise self._refusal()
+
+    def __getitem__(self, key: object) -> NoReturn:
+        raise self._refusal()
+
+    def __len__(self) -> int:
+        return 0
+
+    @property
+    def queued(self) -> int:
+        return 0
+
+
+UNINITIALISED = Unusable(
+    lambda: ProducerClosedError(
+        "Producer has been closed (Handle has been closed), or rather was never initialised: call "
+        "super().__init__(config) in its subclass"
+    )
+)

@@ -6,11 +6,14 @@ import concurrent.futures
 
 from safeproducer.errors import failed
 from safeproducer.kafka.native import KafkaError, Message
+from safeproducer.pipeline.accepting import accept, tells_each
 from safeproducer.pipeline.buffer.partition_buffer import Ticket
 from safeproducer.pipeline.engine import Engine
 from safeproducer.records import DeliveredRecord, delivered
 from safeproducer.runtime import clock
 from safeproducer.runtime.threads import InterruptSafeEvent
+
+__all__ = ["RecordFuture", "accept", "tells_each"]
 
 _ANSWERS = 5.0
 """Seconds, at most, until the sender says whether a record waits: it takes milliseconds."""

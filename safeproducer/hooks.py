@@ -17,7 +17,7 @@ from math import floor, inf, log, log1p
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.records import CallSite, ProducerInfo, Record
+from safeproducer.records import CallSite, ProducerInfo, Record, Value
 from safeproducer.runtime import randomness
 from safeproducer.runtime.log import logger
 from safeproducer.snapshot import ReplicationSnapshot
@@ -25,8 +25,8 @@ from safeproducer.snapshot import ReplicationSnapshot
 RECORD_EVENTS = ("record_accepted", "record_refused", "record_resolved")
 
 
-@dataclass(frozen=True, slots=True)
-class RecordsLost:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RecordsLost(Value):
     """Accepted records went away without a delivery report; each is of unknown outcome.
 
     `reason` is "garbage collection", "interpreter exit" or "close deadline"; `count` of them are lost by `producer`.
@@ -39,8 +39,8 @@ class RecordsLost:
     records: tuple[Record, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerChurn:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ProducerChurn(Value):
     """More producer IDs than `limit_per_hour` were taken within an hour for one `cluster` and `principal` (KIP-936).
 
     Or the hour is used up, and this producer gets none: those with a lower limit use it up with fewer. IDs are counted
@@ -60,8 +60,8 @@ class ProducerChurn:
     seen: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerIdLimited:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ProducerIdLimited(Value):
     """This host's producer IDs of the hour are used up, and `producer` waits for the next one or is refused (KIP-936).
 
     `policy`: "delay" or "refuse" (with "reuse" it waits, too). `retry_after`: seconds until the next ID, for whoever
@@ -74,8 +74,8 @@ class ProducerIdLimited:
     churn: ProducerChurn
 
 
-@dataclass(frozen=True, slots=True)
-class Throttled:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Throttled(Value):
     """A broker, by `broker_id` and `broker_name`, told `producer` to wait for `seconds` (KIP-13, KIP-124, KIP-219)."""
 
     producer: ProducerInfo
@@ -84,8 +84,8 @@ class Throttled:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class WindowChanged:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class WindowChanged(Value):
     """The window, how many batches of a partition may be unresolved, changed from `before` to `after` (KIP-1269).
 
     `topic` and `partition` are of a record of `producer`; `reason` is a sentence.
@@ -99,8 +99,8 @@ class WindowChanged:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class LanesChanged:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class LanesChanged(Value):
     """The number of lanes, each a native producer with an ID of its own, changed from `before` to `after`.
 
     They are lanes of `producer`; `reason` is a sentence.
@@ -112,8 +112,8 @@ class LanesChanged:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerRenewed:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ProducerRenewed(Value):
     """A native producer of `producer` failed, and another has taken its place: that of this `number`.
 
     `error`: a fatal error, or INVALID_PRODUCER_EPOCH if brokers refused its producer ID, or its epochs were used up.
@@ -129,8 +129,8 @@ class ProducerRenewed:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class RecordAbandoned:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RecordAbandoned(Value):
     """A record of `producer` that was cancelled after it had been handed over has ended (safeproducer.aio).
 
     `topic` and `partition` as in its report; `outcome`: "delivered", "not_written" or "unknown".
@@ -142,8 +142,8 @@ class RecordAbandoned:
     outcome: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicationChanged:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ReplicationChanged(Value):
     """How far a partition's replicas are, or what limits them, changed (KIP-73); `before` None at the first look.
 
     `after` is how it is now; `producer` writes to this `partition` of `topic`.

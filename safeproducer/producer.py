@@ -6,28 +6,25 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from threading import get_ident
 from types import MethodType, TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from safeproducer.errors import NOT_ACCEPTED, RENEWED, ConfigurationError, QueueFullError
+from safeproducer.errors import NOT_ACCEPTED, RENEWED, UNINITIALISED, ConfigurationError, QueueFullError
 from safeproducer.hooks import Hook, Hooks
 from safeproducer.kafka.arguments import NO_TIMEOUT, seconds
 from safeproducer.kafka.native import KNOWS_CLUSTER_ID, VERSION, NativeProducer
-from safeproducer.pipeline.assembly import assemble
-from safeproducer.pipeline.bulk import produce_batch
-from safeproducer.pipeline.closing import Closing
-from safeproducer.pipeline.engine import Engine
-from safeproducer.pipeline.health import check
-from safeproducer.pipeline.inspection import Inspection
-from safeproducer.pipeline.reports.counters import DeliveryCounters, TopicCounters
-from safeproducer.pipeline.reports.delivery_errors import Failures
-from safeproducer.pipeline.reuse import release
-from safeproducer.pipeline.route import UNINITIALISED, ProducerSlots, Route
-from safeproducer.pipeline.transactions import Transactions
-from safeproducer.records import are_known, call_site, checked_names
+from safeproducer.records import ProducerInfo, are_known, call_site, checked_names
 from safeproducer.runtime import clock, forks, lifetime
-from safeproducer.settings.config import Settings, parse
 from safeproducer.snapshot import CloseReport, Health, Snapshot
-from safeproducer.submitting import Submitting
+from safeproducer.submitting import ProducerSlots, Submitting
+
+if TYPE_CHECKING:
+    from safeproducer.pipeline.closing import Closing
+    from safeproducer.pipeline.engine import Engine
+    from safeproducer.pipeline.inspection import Inspection
+    from safeproducer.pipeline.reports.counters import DeliveryCounters, TopicCounters
+    from safeproducer.pipeline.route import Route
+    from safeproducer.pipeline.transactions import Transactions
+    from safeproducer.settings.config import Settings
 
 _HERE = forks.here
 _NOW = 0
@@ -64,40 +61,34 @@ class SafeProducer(Submitting, ProducerSlots):
     __transactions: Transactions = UNINITIALISED  # type: ignore[assignment]
     __closing: Closing = UNINITIALISED  # type: ignore[assignment]
     __inspection: Inspection = UNINITIALISED  # type: ignore[assignment]
+    __produce_batch: Callable[..., int] = UNINITIALISED
+    __check: Callable[..., Health] = UNINITIALISED
+    __release: Callable[[str], None] = UNINITIALISED
+    __observers: Hooks
+    __info: ProducerInfo
     __blocked: set[int]
 
     def __init__(self, *args: Any, hooks: Iterable[Hook] = (), **config: Any) -> None:
         if self.__initialised:  # as confluent_kafka words it
             raise RuntimeError("Producer already __init__:ialized: make a new one instead of calling __init__() again")
         forks.notice()
+        from safeproducer.pipeline.assembly import surface  # noqa: PLC0415 - most of the package: at the first producer
+
         try:
-            settings, info = parse(args, config).made_at(call_site())
-            observers, delivery = Hooks(hooks), settings.delivery
-            failures, only_errors = Failures(delivery), settings.only_errors
-            counters = DeliveryCounters(only_errors, failures.reported, delivery.idempotent)
-            engine = assemble(settings, info, observers, counters, failures)
+            parts = surface(args, config, hooks, call_site())
         except ConfigurationError as error:
             raise error.with_traceback(None) from error.__cause__  # its frames know secrets; some tools print locals
         finally:
             del args, config
-        transactions = Transactions(engine)
         put = partial(object.__setattr__, self)  # a subclass that is a frozen dataclass refuses assignments
-        put("_SafeProducer__settings", settings)
-        put("_SafeProducer__counters", counters)
-        put("_SafeProducer__topics", counters.topics)
-        put("_SafeProducer__on_delivery", settings.on_delivery)
-        put("_SafeProducer__blocked", set())
-        put("_SafeProducer__engine", engine)
-        put("_SafeProducer__route", engine.route)
-        put("_SafeProducer__transactions", transactions)
-        put("_SafeProducer__closing", Closing(engine, transactions, observers, info))
-        put("_SafeProducer__inspection", Inspection(engine, info, delivery.linger))
+        for name, part in parts.items():
+            put(f"_SafeProducer__{name}", part)
         put("_SafeProducer__initialised", True)
         lifetime.enrol(
             self, lambda this: this.__closing.become_forked(), lambda this, reason: this.__closing.report_loss(reason)
         )
-        observers.call("_producer_began", engine)
-        observers.call("producer_created", info)
+        self.__observers.call("_producer_began", self.__engine)
+        self.__observers.call("producer_created", self.__info)
 
     # --- producing -------------------------------------------------------------------------------------------------
 
@@ -213,7 +204,7 @@ class SafeProducer(Submitting, ProducerSlots):
         if callback is None:
             callback = self.__on_delivery if on_delivery is None else on_delivery
         produce = partial(SafeProducer.produce, self)  # not an override of a subclass, as in confluent_kafka
-        return produce_batch(self.__engine, self.__counters, produce, topic, messages, partition, callback)
+        return self.__produce_batch(self.__engine, self.__counters, produce, topic, messages, partition, callback)
 
     # --- serving ---------------------------------------------------------------------------------------------------
 
@@ -293,7 +284,7 @@ class SafeProducer(Submitting, ProducerSlots):
         """As confluent_kafka: use `username` and `password` from the next connection on, in every lane; needs
         no new producer."""
         self.__engine.set_sasl_credentials(username, password)
-        release(self.__settings.cluster)
+        self.__release(self.__settings.cluster)
 
     def __len__(self) -> int:
         """As confluent_kafka: records and events inside librdkafka, reports that wait to be served included. 0 once
@@ -364,7 +355,7 @@ class SafeProducer(Submitting, ProducerSlots):
         what waiting does not mend, or expired and none was delivered since; `ready` once brokers were reached, or if
         nothing was asked of them. Never blocks, asks no broker. Any thread. Raises ValueError for what is no time."""
         forks.notice()
-        return check(self.__engine, self.__inspection, unresolved_for, self.__settings.delivery.timeout)
+        return self.__check(self.__engine, self.__inspection, unresolved_for, self.__settings.delivery.timeout)
 
     def __repr__(self) -> str:
         if not self.__initialised:

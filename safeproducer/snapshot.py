@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from safeproducer.policy.hold_reason import HoldReason
-from safeproducer.policy.replication import ReplicationState
+from safeproducer.policy.types import ReplicationState
+from safeproducer.records import Value
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicationSnapshot:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ReplicationSnapshot(Value):
     """How far the replicas of one partition are, and what limits them (KIP-73).
 
     - `state` is the answer in a word, a ReplicationState. `replicas` and `in_sync` are IDs of brokers.
@@ -44,8 +45,8 @@ class ReplicationSnapshot:
         return self.left_over or self.state is not ReplicationState.IN_SYNC
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionSnapshot:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PartitionSnapshot(Value):
     """Records of one partition of `topic` since the producer was made.
 
     `partition` -1 holds records whose partition librdkafka has not chosen yet, or never did (they failed before).
@@ -69,8 +70,8 @@ class PartitionSnapshot:
     replication: ReplicationSnapshot | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WindowSnapshot:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class WindowSnapshot(Value):
     """How many batches of a `partition` of `topic`, `size`, may be unresolved over all lanes (KIP-1269).
 
     `source`: "leader" or "topic" (announced by the partition's leader), or "assumed", which is 5. `age`: seconds since
@@ -86,8 +87,8 @@ class WindowSnapshot:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerState:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ProducerState(Value):
     """Whose account a Snapshot is, and whether that producer is open. The fields are explained there."""
 
     state: str
@@ -148,8 +149,8 @@ class Snapshot(ProducerState):
     abandoned: int
 
 
-@dataclass(frozen=True, slots=True)
-class HealthReason:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class HealthReason(Value):
     """One thing that a producer waits for, or that ended it.
 
     - `code`: one of HoldReason; "replication"; "client_error": brokers are not reached, or cut connections; "waiting":
@@ -166,8 +167,8 @@ class HealthReason:
     cure: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Health(Value):
     """Whether a producer works, for probes.
 
     - `ok`: no fatal error, no record has waited too long for what waiting does not mend, none of a partition has failed
@@ -185,8 +186,8 @@ class Health:
         return {"ok": self.ok, "ready": self.ready, "reasons": [asdict(reason) for reason in self.reasons]}
 
 
-@dataclass(frozen=True, slots=True)
-class CloseReport:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class CloseReport(Value):
     """How a close() ended. True when every accepted record had its delivery report before the deadline.
 
     `accepted` and `delivered` count records over the producer's whole life. `accepted` is `delivered` plus `failed`,

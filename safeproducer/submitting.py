@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from safeproducer.errors import (
+    UNINITIALISED,
     ConfigurationValueError,
     FatalError,
     ForkedProducerError,
@@ -16,22 +17,34 @@ from safeproducer.errors import (
     QueueFullError,
     TransactionError,
 )
-from safeproducer.kafka.native import KafkaException
-from safeproducer.pipeline.accepting import accept, tells_each
-from safeproducer.pipeline.engine import Engine
-from safeproducer.pipeline.transactions import Transactions
+from safeproducer.kafka.native import KafkaException, NativeProducer
 from safeproducer.runtime import clock
 from safeproducer.runtime.log import logger
 from safeproducer.runtime.threads import BackgroundThread, InterruptSafeEvent
 
 if TYPE_CHECKING:
     from safeproducer.futures import RecordFuture
+    from safeproducer.pipeline.engine import Engine
+    from safeproducer.pipeline.transactions import Transactions
 
 _ROUND = 0.5
 """Seconds until a thread that serves finds its producer dropped."""
 _PAUSE = 0.1
 _SETTLES = 2.0
 _threads: weakref.WeakKeyDictionary[Engine, BackgroundThread] = weakref.WeakKeyDictionary()
+
+
+class ProducerSlots(NativeProducer):
+    """What each call of SafeProducer reads. In a dict CPython finds attributes slowly where a C class allocates."""
+
+    __slots__ = tuple(f"_SafeProducer__{name}" for name in ("counters", "engine", "on_delivery", "route", "topics"))
+
+    def __new__(cls, *_: Any, **__: Any) -> ProducerSlots:
+        """What stands there is what a subclass that forgets super().__init__() finds."""
+        made = super().__new__(cls)
+        for name in ProducerSlots.__slots__:
+            object.__setattr__(made, name, UNINITIALISED)
+        return made
 
 
 class Submitting:
@@ -55,7 +68,7 @@ class Submitting:
         callbacks of produce() may run on it. `cancel()` of the future is true only if the record was taken back. Any
         thread. Raises what produce() raises.
         """
-        from safeproducer.futures import RecordFuture  # noqa: PLC0415 - concurrent.futures takes long to load
+        from safeproducer.futures import RecordFuture, accept, tells_each  # noqa: PLC0415 - loaded when it is called
 
         engine: Engine = self._SafeProducer__engine  # type: ignore[attr-defined]
         if not tells_each(engine):

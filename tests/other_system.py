@@ -28,7 +28,7 @@ for module, names in MISSING.items():
         vars(module).pop(name, None)
 sys.modules["fcntl"] = sys.modules["pwd"] = None  # type: ignore[assignment]
 real, sys.platform = sys.platform, "win32"
-import safeproducer  # noqa: E402
+import safeproducer.pipeline.assembly  # noqa: E402
 import safeproducer.testing  # noqa: E402, F401
 
 sys.platform = real

@@ -50,16 +50,47 @@ RARELY_USED = """
     confluent_kafka.admin difflib http importlib.metadata ipaddress opentelemetry pathlib structlog tenacity urllib
     safeproducer.cli safeproducer.spark safeproducer.takeover safeproducer.telemetry safeproducer.testing
 """
+AT_IMPORT = """
+    safeproducer safeproducer.errors safeproducer.hooks safeproducer.kafka safeproducer.kafka.advice
+    safeproducer.kafka.arguments safeproducer.kafka.native safeproducer.policy safeproducer.policy.hold_reason
+    safeproducer.policy.outcome safeproducer.policy.types safeproducer.producer safeproducer.records
+    safeproducer.runtime safeproducer.runtime.clock safeproducer.runtime.forks safeproducer.runtime.lifetime
+    safeproducer.runtime.log safeproducer.runtime.randomness safeproducer.runtime.threads safeproducer.serializing
+    safeproducer.snapshot safeproducer.submitting
+"""
+CALLS = """
+producer.produce("t", b"x", b"k")
+producer.produce_batch("t", [{"value": b"x"}])
+producer.poll(0)
+producer.flush(0.01)
+producer.purge()
+producer.poll(0)
+producer.snapshot(), producer.explain(), producer.health(), repr(producer), len(producer)
+producer.close(0)
+"""
 
 
-def test_importing_it_loads_nothing_that_is_rarely_used() -> None:
-    """Each is imported where it is needed."""
-    code = (
-        "import sys, confluent_kafka; before = set(sys.modules); import safeproducer; print(*set(sys.modules) - before)"
-    )
-    loaded = set(run(sys.executable, "-S", "-c", f"import sys; sys.path[:] = {sys.path!r}; {code}").stdout.split())
-    assert "safeproducer.producer" in loaded
-    assert not loaded & set(RARELY_USED.split())
+def loads(*steps: str) -> list[set[str]]:
+    """Modules that each step loads, in an interpreter of its own that has confluent_kafka."""
+    code = f"import sys; sys.path[:] = {sys.path!r}; import confluent_kafka; before = set(sys.modules)\n"
+    for step in steps:
+        code += f"{step}\nprint(*set(sys.modules) - before, flush=True); before = set(sys.modules)\n"
+    return [set(line.split()) for line in run(sys.executable, "-S", "-c", code).stdout.splitlines()]
+
+
+def test_importing_it_loads_what_callers_name_and_nothing_of_a_producer() -> None:
+    """The first producer loads that, which is most of the package; what is rarely used is imported where it is."""
+    loaded, by_first = loads("import safeproducer", "producer = safeproducer.SafeProducer({'log_level': 0})")
+    assert {name for name in loaded if name.startswith("safeproducer")} == set(AT_IMPORT.split())
+    assert not loaded & {"ctypes", "hashlib", "json", "random"}
+    assert "safeproducer.pipeline.assembly" in by_first
+    assert not (loaded | by_first) & set(RARELY_USED.split())
+
+
+def test_calls_of_a_producer_load_nothing() -> None:
+    """A destructor may make them when the interpreter ends, and imports fail then."""
+    made = "from safeproducer import SafeProducer; producer = SafeProducer({'log_level': 0})"
+    assert loads(made, CALLS)[1:] == [set()]
 
 
 # --- names ---------------------------------------------------------------------------------------------------------

@@ -19,13 +19,12 @@ class _Rule(NamedTuple):
     """One row of the table: it applies if a code name and, if given, the reason match."""
 
     codes: frozenset[str]
-    reason: re.Pattern[str] | None
+    reason: str | None
     sentence: str
 
 
 def _rule(codes: str, sentence: str, reason: str | None = None) -> _Rule:
-    pattern = re.compile(reason, re.IGNORECASE) if reason else None
-    return _Rule(_codes(codes), pattern, sentence)
+    return _Rule(_codes(codes), reason, sentence)
 
 
 def _codes(names: str) -> frozenset[str]:
@@ -275,7 +274,7 @@ def told_apart(code_name: str, reason: str = "") -> tuple[str, str]:
     """The same as two texts: what it means, without a full stop, and what to do, "" for nothing."""
     clean = _clean(reason)
     for rule in _RULES:
-        if code_name in rule.codes and (rule.reason is None or rule.reason.search(reason)):
+        if code_name in rule.codes and (rule.reason is None or re.search(rule.reason, reason, re.IGNORECASE)):
             meaning, _, cure = rule.sentence.partition(": ")
             values = {"reason": clean or code_name, "address": _address(reason), "setting": _setting(reason)}
             return _fill(meaning.rstrip("."), **values), _fill(f"{cure[:1].upper()}{cure[1:]}", **values)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from safeproducer.hooks import RECORD_EVENTS, Hooks
+from safeproducer.hooks import RECORD_EVENTS, Hook, Hooks
 from safeproducer.kafka.properties import whole
+from safeproducer.pipeline.bulk import produce_batch
 from safeproducer.pipeline.calls import Calls
+from safeproducer.pipeline.closing import Closing
 from safeproducer.pipeline.cluster import throttles
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.client_events import ClientEvents, EventCallbacks
@@ -30,6 +32,8 @@ from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.engine import Engine, Questions
+from safeproducer.pipeline.health import check
+from safeproducer.pipeline.inspection import Inspection
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
@@ -43,10 +47,11 @@ from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.reports.hooked_send import ObservedSend
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue
-from safeproducer.pipeline.reuse import Left, take
+from safeproducer.pipeline.reuse import Left, release, take
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.pipeline.sender import Sender
+from safeproducer.pipeline.transactions import Transactions
 from safeproducer.pipeline.turn import Turns
 from safeproducer.policy.diagnosis import of_errors, told_first
 from safeproducer.policy.permits import Kind
@@ -56,10 +61,10 @@ from safeproducer.producer_ids.gate import Gate, Terms
 from safeproducer.producer_ids.guard import guard_of
 from safeproducer.producer_ids.ledger_places import OFF
 from safeproducer.producer_ids.permit import Request
-from safeproducer.records import ProducerInfo
+from safeproducer.records import CallSite, ProducerInfo
 from safeproducer.runtime import clock
 from safeproducer.runtime.threads import Notices
-from safeproducer.settings.config import Settings
+from safeproducer.settings.config import Settings, parse
 
 if TYPE_CHECKING:
     from safeproducer.kafka.admin import Admin
@@ -67,6 +72,21 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _TRANSACTION_TIMEOUT_MS = 60_000
 MOCK = "mock cluster"
+
+
+def surface(args: tuple[Any, ...], config: dict[str, Any], given: Iterable[Hook], site: CallSite) -> dict[str, Any]:
+    """What SafeProducer calls, by the name that it has there; raises ConfigurationError."""
+    settings, info = parse(args, config).made_at(site)
+    hooks, delivery = Hooks(given), settings.delivery
+    failures, only_errors = Failures(delivery), settings.only_errors
+    counters = DeliveryCounters(only_errors, failures.reported, delivery.idempotent)
+    engine = assemble(settings, info, hooks, counters, failures)
+    transactions = Transactions(engine)
+    parts = {"settings": settings, "info": info, "observers": hooks, "engine": engine, "route": engine.route}
+    parts |= {"counters": counters, "topics": counters.topics, "on_delivery": settings.on_delivery, "blocked": set()}
+    parts |= {"closing": Closing(engine, transactions, hooks, info), "transactions": transactions, "release": release}
+    parts |= {"inspection": Inspection(engine, info, delivery.linger), "produce_batch": produce_batch, "check": check}
+    return parts
 
 
 def assemble(

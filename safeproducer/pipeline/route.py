@@ -5,10 +5,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
-from safeproducer.errors import ProducerClosedError, SafeProducerError
-from safeproducer.kafka.native import KafkaError, NativeProducer
+from safeproducer.errors import SafeProducerError, Unusable
+from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.reports.hooked_send import ObservedSend
 from safeproducer.pipeline.sender import Sender
@@ -18,50 +18,6 @@ from safeproducer.runtime import clock, interrupts
 from safeproducer.runtime.threads import get_ident
 
 _FATAL = (KafkaError._FATAL, "Local: Fatal error: it was not sent before the producer failed")
-
-
-class Unusable:
-    """Stands where a native producer was once it must not be called any more: whatever is called raises."""
-
-    def __init__(self, refusal: Callable[[], SafeProducerError]) -> None:
-        self._refusal = refusal
-
-    def __getattr__(self, name: str) -> Callable[..., NoReturn]:
-        return self
-
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise self._refusal()
-
-    def __getitem__(self, key: object) -> NoReturn:
-        raise self._refusal()
-
-    def __len__(self) -> int:
-        return 0
-
-    @property
-    def queued(self) -> int:
-        return 0
-
-
-UNINITIALISED = Unusable(
-    lambda: ProducerClosedError(
-        "Producer has been closed (Handle has been closed), or rather was never initialised: call "
-        "super().__init__(config) in its subclass"
-    )
-)
-
-
-class ProducerSlots(NativeProducer):
-    """What each call of SafeProducer reads. In a dict CPython finds attributes slowly where a C class allocates."""
-
-    __slots__ = tuple(f"_SafeProducer__{name}" for name in ("counters", "engine", "on_delivery", "route", "topics"))
-
-    def __new__(cls, *_: Any, **__: Any) -> ProducerSlots:
-        """What stands there is what a subclass that forgets super().__init__() finds."""
-        made = super().__new__(cls)
-        for name in ProducerSlots.__slots__:
-            object.__setattr__(made, name, UNINITIALISED)
-        return made
 
 
 class Route:

@@ -22,7 +22,7 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
-from safeproducer.policy.types import TopicPartition
+from safeproducer.policy.types import ReplicationState, TopicPartition
 
 _LIST = re.compile(r"([0-9]{1,10}:[0-9]{1,10})?(,([0-9]{1,10}:[0-9]{1,10})?)*")
 _REMOVE = "If no move runs, remove both lists of throttled replicas of {}, and the rates of the brokers."
@@ -92,17 +92,6 @@ class Replicas(NamedTuple):
     alive: frozenset[int]
     added: frozenset[int] = frozenset()
     lost: Mapping[int, float] = {}
-
-
-class ReplicationState(StrEnum):
-    """How far the replicas of a partition are."""
-
-    IN_SYNC = "in_sync"
-    CATCHING_UP = "catching_up"
-    THROTTLED = "throttled"
-    NEVER_ENDS = "never_ends"
-    BROKER_DOWN = "broker_down"
-    UNREADABLE = "unreadable"
 
 
 class Room(NamedTuple):

@@ -6,7 +6,7 @@ the rest stays free for those that flow (Choudhury and Hahne, "Dynamic queue len
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Final
 
 TopicPartition = tuple[str, int]
@@ -25,6 +25,17 @@ class Lack(IntEnum):
     NONE = 0
     OF_PARTITION = 1
     OF_ALL = 2
+
+
+class ReplicationState(StrEnum):
+    """How far the replicas of a partition are."""
+
+    IN_SYNC = "in_sync"
+    CATCHING_UP = "catching_up"
+    THROTTLED = "throttled"
+    NEVER_ENDS = "never_ends"
+    BROKER_DOWN = "broker_down"
+    UNREADABLE = "unreadable"
 
 
 def has_share(group: int, total: int, limit: int, others: bool) -> bool:

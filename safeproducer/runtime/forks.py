@@ -7,9 +7,9 @@ uWSGI, runs no hook of Python's; it is noticed by whoever asks.
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -94,6 +94,8 @@ def spare_in_children(native: Native) -> Native:
 
     librdkafka's threads do not exist there, and its destructor would wait for them for ever, or crash.
     """
+    import ctypes  # noqa: F401, PLC0415 - it takes long to load, and a child must not wait for imports
+
     _natives.add(weakref.ref(native, _natives.discard))
     return native
 
@@ -113,6 +115,7 @@ def _begin_anew() -> None:
     for work in _alive(_all):
         work.renew()
     for native in _alive(_natives):
+        ctypes = sys.modules["ctypes"]
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
     for renew in _renewals:
         renew()

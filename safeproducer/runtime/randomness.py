@@ -4,12 +4,21 @@ An application that seeds `random` sees its own numbers. There is no state eithe
 what was refused together would ask again together. Functions are looked up at each call: `dice.share()`.
 """
 
-from random import SystemRandom
+import os
+from collections.abc import Sequence
+from typing import Any
 
-_system = SystemRandom()
-share = _system.random
-"""From 0 up to 1."""
-one_of = _system.choice
-"""One element of a sequence that is not empty."""
-some_of = _system.sample
-"""So many different elements of a sequence, in any order."""
+
+def share() -> float:
+    """From 0 up to 1, as random.SystemRandom, which takes long to load."""
+    return (int.from_bytes(os.urandom(7)) >> 3) * 2**-53
+
+
+def one_of(found: Sequence[Any]) -> Any:
+    """One element of a sequence that is not empty."""
+    return found[int(share() * len(found))]
+
+
+def some_of(found: Sequence[Any], count: int) -> list[Any]:
+    """So many different elements of a sequence, in any order."""
+    return sorted(found, key=lambda _: share())[:count]

@@ -13,6 +13,7 @@ from importlib.abc import MetaPathFinder
 from importlib.util import find_spec
 from typing import Any
 
+import safeproducer.pipeline.assembly  # noqa: F401 - while the application can still go on without it
 from safeproducer.errors import ConfigurationError
 from safeproducer.kafka.native import KafkaError
 from safeproducer.producer import SafeProducer

@@ -20,9 +20,9 @@ from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.inspection import explanation
 from safeproducer.policy.client_reports import BUNCH, MANY, PartitionInfo, PartitionMetadata
 from safeproducer.policy.hold_reason import HoldReason
-from safeproducer.policy.replication import CONFIGS, ReplicationState, Side
+from safeproducer.policy.replication import CONFIGS, Side
 from safeproducer.policy.throttle import Throttle
-from safeproducer.policy.types import TopicPartition
+from safeproducer.policy.types import ReplicationState, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.config import parse
 from safeproducer.snapshot import PartitionSnapshot

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeproducer.policy import replication
-from safeproducer.policy.replication import FETCH, Facts, Replicas, ReplicationState, Side, ThrottledReplicas
+from safeproducer.policy.replication import FETCH, Facts, Replicas, Side, ThrottledReplicas
+from safeproducer.policy.types import ReplicationState
 
 NOW = 1000.0
 TP = ("orders", 0)

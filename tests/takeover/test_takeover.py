@@ -73,6 +73,7 @@ def test_missing_client_is_missed_as_always() -> None:
     [
         ("sys.modules['safeproducer'] = None", "safeproducer"),
         ("sys.modules['tenacity'] = sys.modules['safeproducer.producer'] = None", "safeproducer.producer"),
+        ("sys.modules['safeproducer.pipeline.assembly'] = None", "safeproducer.pipeline.assembly"),
         ("from unittest import mock\nmock.patch('confluent_kafka.cimpl.version', lambda: '2.12.2').start()", "2.12.2"),
         ("sys._is_gil_enabled = lambda: False", "PYTHON_GIL=1"),
     ],

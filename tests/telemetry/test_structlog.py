@@ -13,7 +13,7 @@ import structlog
 from safeproducer.errors import QueueFullError
 from safeproducer.hooks import Hooks, ProducerChurn, ProducerIdLimited, RecordsLost, ReplicationChanged, Throttled
 from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.policy.replication import ReplicationState
+from safeproducer.policy.types import ReplicationState
 from safeproducer.records import CallSite, ProducerInfo, Record
 from safeproducer.snapshot import CloseReport, ReplicationSnapshot
 from safeproducer.telemetry.structlog import StructlogHook

@@ -11,7 +11,6 @@ soon as there is a connection that stays.
 
 from __future__ import annotations
 
-import atexit
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
@@ -25,7 +24,7 @@ from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.policy.client_reports import BUNCH, MANY, TopicMetadata, partitions_of
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER
-from safeproducer.runtime import clock
+from safeproducer.runtime import clock, lifetime
 from safeproducer.runtime.threads import BackgroundThread, InterruptSafeEvent, Trouble, wait_while
 
 if TYPE_CHECKING:
@@ -306,4 +305,4 @@ def _at_exit() -> None:
     wait_while(lambda: any(question.asking for question in questions), 3 * _SLICE)
 
 
-atexit.register(_at_exit)
+lifetime.at_end(_at_exit)

@@ -29,13 +29,12 @@ from safeproducer.policy.replication import (
     MINIMUM,
     Facts,
     Replicas,
-    ReplicationState,
     Side,
     ThrottledReplicas,
     Verdict,
     judge,
 )
-from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.policy.types import NEVER, ReplicationState, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 from safeproducer.snapshot import ReplicationSnapshot

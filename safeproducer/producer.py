@@ -9,10 +9,10 @@ from types import MethodType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from safeproducer.errors import NOT_ACCEPTED, RENEWED, UNINITIALISED, ConfigurationError, QueueFullError
-from safeproducer.hooks import Hook, Hooks
+from safeproducer.hooks import Hook
 from safeproducer.kafka.arguments import NO_TIMEOUT, seconds
 from safeproducer.kafka.native import KNOWS_CLUSTER_ID, VERSION, NativeProducer
-from safeproducer.records import ProducerInfo, are_known, call_site, checked_names
+from safeproducer.records import are_known, call_site, checked_names
 from safeproducer.runtime import clock, forks, lifetime
 from safeproducer.snapshot import CloseReport, Health, Snapshot
 from safeproducer.submitting import ProducerSlots, Submitting
@@ -64,8 +64,6 @@ class SafeProducer(Submitting, ProducerSlots):
     __produce_batch: Callable[..., int] = UNINITIALISED
     __check: Callable[..., Health] = UNINITIALISED
     __release: Callable[[str], None] = UNINITIALISED
-    __observers: Hooks
-    __info: ProducerInfo
     __blocked: set[int]
 
     def __init__(self, *args: Any, hooks: Iterable[Hook] = (), **config: Any) -> None:
@@ -87,8 +85,7 @@ class SafeProducer(Submitting, ProducerSlots):
         lifetime.enrol(
             self, lambda this: this.__closing.become_forked(), lambda this, reason: this.__closing.report_loss(reason)
         )
-        self.__observers.call("_producer_began", self.__engine)
-        self.__observers.call("producer_created", self.__info)
+        self.__closing.begin()
 
     # --- producing -------------------------------------------------------------------------------------------------
 

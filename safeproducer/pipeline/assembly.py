@@ -82,7 +82,7 @@ def surface(args: tuple[Any, ...], config: dict[str, Any], given: Iterable[Hook]
     counters = DeliveryCounters(only_errors, failures.reported, delivery.idempotent)
     engine = assemble(settings, info, hooks, counters, failures)
     transactions = Transactions(engine)
-    parts = {"settings": settings, "info": info, "observers": hooks, "engine": engine, "route": engine.route}
+    parts = {"settings": settings, "engine": engine, "route": engine.route}
     parts |= {"counters": counters, "topics": counters.topics, "on_delivery": settings.on_delivery, "blocked": set()}
     parts |= {"closing": Closing(engine, transactions, hooks, info), "transactions": transactions, "release": release}
     parts |= {"inspection": Inspection(engine, info, delivery.linger), "produce_batch": produce_batch, "check": check}

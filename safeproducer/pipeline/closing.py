@@ -306,6 +306,11 @@ class Closing:
             warnings.simplefilter("ignore", RuntimeWarning)
             self._engine.calls.serve(ends.close)
 
+    def begin(self) -> None:
+        """Tell hooks of it."""
+        self._hooks.call("_producer_began", self._engine)
+        self._hooks.call("producer_created", self._info)
+
     def become_forked(self) -> None:
         """In the child after a fork: the native producer's threads are gone, and touching it would hang."""
         if self._engine.route.state not in ("closed", "forked"):

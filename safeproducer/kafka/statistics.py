@@ -89,7 +89,8 @@ class Statistics:
     holds, reports not yet served included. `brokers` are by node id, 0 and above. In
     `partitions` partition -1 is where records wait whose partition is not chosen yet. `metadata_ages`: topic -> seconds
     since this client got its metadata; 0 also while it has none. `begun`: address and ID -> (state, seconds in it) of
-    connections that are not ready. `texts`: what the text has of a partition -> what that says, None for nothing.
+    connections that are not ready. `no_id_yet`: an idempotent one that never had a producer ID, and has sent nothing.
+    `texts`: what the text has of a partition -> what that says, None for nothing.
     """
 
     at: float
@@ -102,6 +103,7 @@ class Statistics:
     metadata_ages: Mapping[str, float] = field(default_factory=dict)
     begun: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     texts: Texts = field(default_factory=dict, repr=False, compare=False)
+    no_id_yet: bool = False
 
 
 _LONGEST_AGE = 10**12
@@ -140,7 +142,8 @@ def read(text: str, before: Statistics | None = None) -> Statistics | None:
     producer_id, producer_epoch = _identity(document.get("eos"))
     partitions = _partitions(document, list(told.values()))
     lists = _brokers(document), partitions, _ages(document), _begun(document), told
-    return Statistics(at, producer_id, producer_epoch, messages, message_bytes, *lists)
+    no_id_yet = producer_id is None and _entries(document, "eos").get("epoch_cnt") == 0
+    return Statistics(at, producer_id, producer_epoch, messages, message_bytes, *lists, no_id_yet)
 
 
 def _told_apart(text: str, known: Texts) -> tuple[Any, Texts]:

@@ -88,7 +88,8 @@ class BatchReports:
     """What was reported of a batch, and is passed on: delivered records of one callback together.
 
     `unknown_outcome`: whether a record failed so that it may be written later; `rejections`: those that a quota
-    rejected; `failed`: how many others did, `fenced`: for its producer ID; `partitions`: those that librdkafka chose.
+    rejected, or that were taken out of the lane because they are `late`; `failed`: how many others did, `fenced`: for
+    its producer ID; `partitions`: those that librdkafka chose.
     `on_answer` is called at the first report of a delivered batch, inside the native call that serves them.
     """
 
@@ -100,7 +101,7 @@ class BatchReports:
         self.kept_for: DeliveryCallback | None = None
         self.counting = DeliveredCounter(tp[1])
         self.on_answer: Callable[[], None] | None = None
-        self.unknown_outcome = self.fenced = False
+        self.unknown_outcome = self.fenced = self.late = False
         self.failed = 0
         self.rejections: list[QuotaRejection] = []
         self.partitions: set[int | None] = set()
@@ -138,9 +139,10 @@ class BatchReports:
         self, record: HeldRecord | None, lane: int, report: DeliveryCallback, error: KafkaError | None, message: Message
     ) -> None:
         """A report that goes by itself. None for a record that has expired: what is said of it is swallowed."""
-        rejected = is_quota_rejection(error)
+        quota = is_quota_rejection(error)
+        rejected = quota or (self.late and error is not None and error.code() == KafkaError._PURGE_QUEUE)
         if error is not None:
-            self.unknown_outcome = self.unknown_outcome or not rejected
+            self.unknown_outcome = self.unknown_outcome or not quota
             self.failed += not rejected
             self.fenced = self.fenced or error.code() in OF_PRODUCER_ID
             if error.code() in _NO_TOPIC:

@@ -307,6 +307,14 @@ class ClusterView:
         """Whether statistics show that no broker is connected."""
         return bool(self.statistics) and not self.connected()
 
+    def never_sent(self, tp: TopicPartition, lane: int | None, since: float, count: int) -> bool:
+        """Whether statistics from after `since` prove that this lane has sent nothing of a partition, of which it was
+        given so many records: fewer would be those that came after it had forgotten the partition and its counts."""
+        if lane is None or (found := self.statistics.get(lane)) is None or found.at <= since:
+            return False
+        entry = found.partitions.get(tp) if tp[1] >= 0 else None  # else it may be counted where librdkafka put it
+        return found.no_id_yet or (entry is not None and not entry.sent and entry.accepted >= count)
+
     def answers(self, node: int | None, since: float) -> bool:
         """Whether this broker was seen to answer Produce requests that were sent after `since`."""
         return node is not None and self.broker_info(node).answered[0] > since

@@ -6,9 +6,11 @@ were lost.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
@@ -68,6 +70,9 @@ class DirectLaneExpiry:
         self._report_queue.defer(False)
         deferred = list(kept)
         never_sent = self._lane.given.unsent.counts(found, max(self._failures.failed_at, self._report_queue.failed_at))
+        if found.no_id_yet:
+            queued = [kept.message for kept in deferred if kept.error.code() == KafkaError._PURGE_QUEUE]
+            never_sent = Counter((message.topic(), message.partition()) for message in queued)
         self._report_queue.tell(self._failures.expired(deferred, never_sent, self._within))
         self._lane.purged(purged_tps(deferred), found.producer_epoch, now)
         self._lane.drain(False)

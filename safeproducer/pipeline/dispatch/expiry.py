@@ -18,7 +18,7 @@ from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer, Ticket
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations
 from safeproducer.pipeline.dispatch.holds import Holds
-from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
+from safeproducer.pipeline.dispatch.quota_retry import TIMEOUT, QuotaRetry
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
@@ -36,7 +36,8 @@ from safeproducer.settings.delivery import Delivery
 
 _LOOK_EVERY = 0.1
 """Much less than any lane is closed before it is purged; to look at each batch in each turn would be felt."""
-TIMEOUT = "message.timeout.ms"
+_TOGETHER = 1.0
+"""Seconds after its deadline for which a batch that was never sent waits for others of its lane."""
 _STALLED_WITH = "Local: Message timed out: it was purged with records that no broker acknowledged"
 
 
@@ -191,6 +192,9 @@ class Expiry:
         if (timeout := self._delivery.timeout) is None:
             return due
         for batch in buffer.unresolved if self._delivery.owns_timeout else ():
+            if self._takes_out(batch, timeout, now):
+                due = min(due, now + LOOK_AGAIN)
+                continue
             self._report_expired(batch, now, timeout, KafkaError._MSG_TIMED_OUT, timed_out(TIMEOUT))
             due = min(due, batch.next_deadline(timeout) or NEVER)
         unmeetable_until = self._holds.cluster.cannot_meet_until(buffer.tp, now)
@@ -203,6 +207,26 @@ class Expiry:
                 held = f" (it {self._record_buffer.why(buffer, now)})"
                 self._end(buffer, queue, end[0], end[1] + held)
         return due
+
+    def _takes_out(self, batch: InFlightBatch, timeout: float, now: float) -> bool:
+        """Whether it is late and nothing of its lane was ever sent, as far as statistics tell, or is out already.
+
+        librdkafka would go on trying, and its records be unknown. Once they are out, younger statistics prove that they
+        are not written. Others in the lane would be purged with them, so it waits for those to be late, too, briefly.
+        """
+        deadline = batch.next_deadline(timeout)
+        if batch.reports.late or self._holds.direct is not None or deadline is None or deadline > now:
+            return batch.reports.late
+        lane = next((lane for lane in self._lanes if lane.number == batch.lane), None)
+        never_sent = self._holds.cluster.never_sent
+        if lane is None or not all(never_sent(each.tp, each.lane, each.at, len(each.records)) for each in lane.batches):
+            return False
+        if any(record[ACCEPTED_AT] + timeout > now for each in lane.batches for record in each.records[-1:]):
+            return now < deadline + _TOGETHER
+        for each in lane.batches:
+            each.reports.late = True
+        lane.purge(in_flight=False)
+        return True
 
     def _end_at(self, deadline: float, unmeetable_until: float, now: float) -> tuple[int, str] | None:
         """With which error a record ends now whose time is over then; None if it may still be sent."""

@@ -8,7 +8,7 @@ from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.placement import Placement
-from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry
+from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry, is_late
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
@@ -62,8 +62,8 @@ class FactGatherer:
         gate, rejections, placement = self._holds.gate, self.quota_retry.rejections, self._placement
         if gate.hold is not None or self._holds.waits_apart(buffer.topic, now):
             return self._holds.facts(buffer, now)
-        if buffer.tp in rejections.tps:
-            return PartitionFacts(rejected=True)
+        if (rejected := rejections.tps.get(buffer.tp)) is not None:
+            return PartitionFacts(rejected=not (late := is_late(rejected)), lane=LaneFacts(draining=late))
         if buffer.partition == UNPLACED and placement.cluster.outdated.differ(buffer.topic, now):
             return PartitionFacts(miscounted=True)
         return None if placement.place_before(buffer, now) else PartitionFacts(unknown=True)

@@ -1,31 +1,43 @@
-"""Records that a quota rejected go again, in front of what came later, or is given up."""
+"""Records that a quota rejected go again, in front of what came later, or are given up.
+
+So are those that were taken out of their lane at their deadline, because none had been sent: statistics from after that
+prove it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.record import ACCEPTED_AT, REPORT
 from safeproducer.pipeline.reports.delivery_errors import Failures
-from safeproducer.pipeline.reports.quota_rejections import QuotaRejections, RejectedPartition
-from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.pipeline.reports.quota_rejections import QuotaRejection, QuotaRejections, RejectedPartition
+from safeproducer.pipeline.reports.report_queue import Deferred, ReportQueue
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.decision import LOOK_AGAIN
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.settings.delivery import Delivery
 
+TIMEOUT = "message.timeout.ms"
 _STATISTICS_COME = 1.2
 """Seconds within which a lane's next statistics are served."""
+
+
+def is_late(rejected: RejectedPartition) -> bool:
+    """Whether these were taken out of their lane at their deadline."""
+    return any(each.error.code() == KafkaError._PURGE_QUEUE for each in rejected.rejections)
 
 
 @dataclass(eq=False)
 class QuotaRetry:
     """Empties `rejections`. The sender's thread calls.
 
-    `sent_once(tp, lane, since)`: whether statistics prove that each record of a partition was in one request.
+    `sent_once(tp, lane, since)`: whether statistics prove that each record of a partition was in one request;
+    `never_sent(tp, lane, since, count)`: that so many of it, which the lane had, were in none.
     """
 
     _delivery: Delivery
@@ -35,6 +47,7 @@ class QuotaRetry:
     _failures: Failures
     _schedule: Schedule
     _sent_once: Callable[[TopicPartition, int | None, float], bool]
+    _never_sent: Callable[[TopicPartition, int | None, float, int], bool]
 
     def note(self, batch: InFlightBatch) -> None:
         """Keep what was rejected of a batch that has all its reports."""
@@ -57,10 +70,10 @@ class QuotaRetry:
                 continue
             self.rejections.take(tp)
             self._report_queue.decide()
-            if proven and not rejected.overtaken:
+            if proven and not rejected.overtaken and not is_late(rejected):
                 self._put_back(tp, rejected)
             else:
-                self._give_up(tp, rejected)
+                self._give_up(tp, rejected, proven)
         return due
 
     def give_up_all(self) -> None:
@@ -69,7 +82,9 @@ class QuotaRetry:
             self._give_up(tp, self.rejections.take(tp))
 
     def _proven(self, tp: TopicPartition, rejected: RejectedPartition) -> bool:
-        """Whether each rejection answered the only attempt of its record."""
+        """Whether each rejection answered the only attempt of its record; none of those that are late was sent."""
+        if is_late(rejected):
+            return self._never_sent(tp, rejected.rejections[0].lane, rejected.at, len(rejected.rejections))
         if all(self._failures.proves_rejection(each.message) for each in rejected.rejections):
             return True
         lanes = {each.lane for each in rejected.rejections}
@@ -82,11 +97,17 @@ class QuotaRetry:
         self._schedule.expect_deadline(rejections[0].record[ACCEPTED_AT])
         self._record_buffer.busy[tp] = buffer
 
-    def _give_up(self, tp: TopicPartition, rejected: RejectedPartition) -> None:
-        buffer, numbers = self._record_buffer.find(tp), self._record_buffer.numbers
+    def _give_up(self, tp: TopicPartition, rejected: RejectedPartition, proven: bool = False) -> None:
+        buffer, numbers, late = self._record_buffer.find(tp), self._record_buffer.numbers, is_late(rejected)
         for each in rejected.rejections:
             number = each.record[REPORT]
-            told = self._failures.reported(each.error, each.message)
+            told = self._failures.reported(each.error, each.message) if not late else self._late(each, tp, proven)
             buffer.gives_up(each.record, each.lane, getattr(told, "outcome", None) is not Outcome.NOT_WRITTEN)
             self._report_queue.reports.add(numbers[number], told, each.message)
             numbers.release(number)
+
+    def _late(self, one: QuotaRejection, tp: TopicPartition, never_sent: bool) -> KafkaError:
+        """The error of a record that was taken out of its lane."""
+        kept = Deferred(None, one.error, one.message, -NEVER, NEVER)
+        (_, error, _), *_ = self._failures.expired([kept], {tp: int(never_sent)}, TIMEOUT)
+        return error

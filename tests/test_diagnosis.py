@@ -14,7 +14,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from safeproducer import FatalError, HoldReason, SafeProducer
+from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
+from safeproducer.policy.decision import Hold
 from safeproducer.policy.diagnosis import Attempts, Cause, told_first
+from safeproducer.runtime import clock
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.fake.handlers import metadata
 from tests.inside import engine_of
@@ -383,3 +386,31 @@ def test_acknowledged_records_of_a_broker_that_throttles_wait_for_nobody(cluster
         assert time.monotonic() < deadline, producer.explain()
         time.sleep(0.05)
     assert {row.reason for row in producer.snapshot().partitions} == {None}
+
+
+def test_nobody_is_told_to_create_a_topic_before_a_broker_was_asked(cluster: FakeCluster, make: Make) -> None:
+    """It waits for the answer, in the first milliseconds and as long as that takes."""
+    cluster.delay(1.0, api="Metadata")
+    producer = make("held", warm=False)
+    producer.produce("t", b"x", key=b"k")
+    known, told = engine_of(producer).holds.partitions.known, set[str]()
+
+    def answered() -> bool:
+        told.update(str(reason.cure) for reason in producer.health(unresolved_for=0).reasons)
+        told.add(producer.explain())
+        return known("t")
+
+    until(producer, answered)
+    assert any("waits until a broker describes its topic" in sentence for sentence in told)
+    assert not any("Create the topic" in sentence for sentence in told)
+
+
+@pytest.mark.parametrize(("partition", "owed"), [(0, True), (-1, False)])
+def test_no_leader_owes_records_without_a_partition(make: Make, partition: int, owed: bool) -> None:
+    """Nobody leads them, however long their batch is under way."""
+    engine = engine_of(make("held"))
+    buffer = engine.dispatcher.record_buffer.find(("t", partition))
+    sinks: Any = None
+    buffer.unresolved.append(InFlightBatch(buffer.tp, [], True, clock.monotonic() - 60, sinks, buffer.ack))
+    assert engine.holds.is_owed(buffer, Hold(None, HoldReason.IN_FLIGHT), clock.monotonic()) is owed
+    buffer.unresolved.clear()

@@ -170,7 +170,7 @@ class Inspection:
         for told in cluster.statistics.values():
             sent.update({tp: left for tp, it in told.partitions.items() if (left := it.in_flight + it.queued)})
         topics = {row.topic for row in account.partitions} | {topic for topic in (asked,) if topic is not None}
-        counts = {topic: partitions.count(topic) for topic in topics}
+        counts = {topic: partitions.count(topic) for topic in topics if partitions.known(topic)}
         missing = {topic: clause for topic in topics if (clause := partitions.missing_clause(topic))}
         reports = counters.report_queue.reports.by_partition(counters.topics.copy())
         sick = {tp: (diagnosis.silent(tp, node),) for tp, node in silent.items()}

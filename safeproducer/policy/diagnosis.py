@@ -297,7 +297,7 @@ class Located(NamedTuple):
 
     - `reports`: by partition, those that poll() has to run. `sent`: records that librdkafka has, by the last
       statistics; also of those whose caller named no partition.
-    - `counts`: partitions of topics that are known. `missing`: a clause for each topic that is not there.
+    - `counts`: partitions of topics that a broker has told of. `missing`: a clause for each topic that is not there.
     - `sick`: partition -> what is wrong with its leader. `linger`: seconds. `lost`: as Losses.known().
     - `failed`: the name of the last error, for each topic with records that failed.
     - `ages`: partition -> seconds for which its oldest record has waited, as far as that is known.
@@ -375,7 +375,8 @@ class Located(NamedTuple):
             yield Cause(unknown, missing, unknown.cure, None, missing, held, What("topic", row.topic))
             sick = ()
         elif held and why is not None:
-            cure = None if hides and why is HoldReason.UNKNOWN_TOPIC else why.cure
+            asked = row.topic in self.counts and not hides
+            cure = why.cure if asked or why is not HoldReason.UNKNOWN_TOPIC else None
             told = f"{tp_name(row)} {row.why}"
             yield Cause(why, told, cure, None, f"the partition {row.why}{window}", held, about)
         yield from [one for one in matters if one.code != why] if held else matters

@@ -16,7 +16,7 @@ from safeproducer.policy.diagnosis import Cause, silent, told_first
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import LATE, LATE_TIMES
 from safeproducer.policy.probation import Seen
-from safeproducer.policy.types import DIRECT_LANE, NEVER, TopicPartition
+from safeproducer.policy.types import DIRECT_LANE, NEVER, UNPLACED, TopicPartition
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.runtime import clock
 
@@ -217,8 +217,9 @@ class Holds:
         return self.is_silent(buffer, now) or self.cluster.leader_state(buffer.tp, now).throttled_until is not None
 
     def is_owed(self, buffer: PartitionBuffer, hold: Hold, now: float) -> bool:
-        """Whether a broker owes the answer that this waits for, for longer than usual."""
-        owed = hold.reason.waits_for_answer and self.is_silent(buffer, now)
+        """Whether a broker owes the answer that this waits for, for longer than usual; none leads what has no
+        partition."""
+        owed = hold.reason.waits_for_answer and buffer.partition != UNPLACED and self.is_silent(buffer, now)
         return owed and not self.throttled_lately(buffer.tp, now)
 
     def waits_for(self, buffer: PartitionBuffer, now: float) -> Hold:

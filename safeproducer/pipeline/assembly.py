@@ -225,7 +225,7 @@ def _dispatcher(
     direct, queue = None if delivery.only_batch_lanes else native, report_queue
     when = Schedule(delivery, wake)
     buffer = RecordBuffer(delivery, holds, direct, lanes, queue, rejections, numbers)
-    retry = QuotaRetry(delivery, buffer, rejections, queue, failures, when, updates.sent_once, holds.cluster.never_sent)
+    retry = QuotaRetry(delivery, buffer, rejections, queue, failures, when, updates)
     expiry = Expiry(
         delivery, holds, lanes, buffer, retry, when, failures, queue.reports, refusal_of, questions.expirations
     )

@@ -226,16 +226,12 @@ class Serving:
 
     @property
     def _serves_direct(self) -> bool:
-        """Whether the calling thread may serve the direct lane now.
-
-        While it was in a callback the sender may have taken reports: they are older than what the lane has, and run
-        first. It adds the last of them before it says that it has ended, so that is asked first.
-        """
+        """Whether the calling thread may serve the direct lane now: the sender has left nothing older here."""
         barred = self._route.barred
         if self._dispatcher.only_batch_lanes or (barred and get_ident() in barred):
             return False
         ended = not self._report_queue.thread or sys.is_finalizing()  # which may have stopped the sender there
-        return ended and not self._report_queue.reports
+        return ended and not self._report_queue.reports  # in this order: it adds the last one before it has ended
 
     def _serve_now(self) -> int:
         """Run callbacks: first those that wait here, the sender may have taken some out of the direct lane."""

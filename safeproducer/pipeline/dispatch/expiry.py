@@ -223,9 +223,7 @@ class Expiry:
             return False
         if any(record[ACCEPTED_AT] + timeout > now for each in lane.batches for record in each.records[-1:]):
             return now < deadline + _TOGETHER
-        for each in lane.batches:
-            each.reports.late = True
-        lane.purge(in_flight=False)
+        lane.take_out()
         return True
 
     def _end_at(self, deadline: float, unmeetable_until: float, now: float) -> tuple[int, str] | None:

@@ -6,12 +6,12 @@ prove it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
+from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.record import ACCEPTED_AT, REPORT
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejection, QuotaRejections, RejectedPartition
@@ -34,11 +34,7 @@ def is_late(rejected: RejectedPartition) -> bool:
 
 @dataclass(eq=False)
 class QuotaRetry:
-    """Empties `rejections`. The sender's thread calls.
-
-    `sent_once(tp, lane, since)`: whether statistics prove that each record of a partition was in one request;
-    `never_sent(tp, lane, since, count)`: that so many of it, which the lane had, were in none.
-    """
+    """Empties `rejections`. The sender's thread calls."""
 
     _delivery: Delivery
     _record_buffer: RecordBuffer
@@ -46,8 +42,7 @@ class QuotaRetry:
     _report_queue: ReportQueue
     _failures: Failures
     _schedule: Schedule
-    _sent_once: Callable[[TopicPartition, int | None, float], bool]
-    _never_sent: Callable[[TopicPartition, int | None, float, int], bool]
+    _updates: ClientUpdates
 
     def note(self, batch: InFlightBatch) -> None:
         """Keep what was rejected of a batch that has all its reports."""
@@ -84,11 +79,12 @@ class QuotaRetry:
     def _proven(self, tp: TopicPartition, rejected: RejectedPartition) -> bool:
         """Whether each rejection answered the only attempt of its record; none of those that are late was sent."""
         if is_late(rejected):
-            return self._never_sent(tp, rejected.rejections[0].lane, rejected.at, len(rejected.rejections))
+            cluster, lane = self._updates.holds.cluster, rejected.rejections[0].lane
+            return cluster.never_sent(tp, lane, rejected.at, len(rejected.rejections))
         if all(self._failures.proves_rejection(each.message) for each in rejected.rejections):
             return True
         lanes = {each.lane for each in rejected.rejections}
-        return all(self._sent_once(tp, lane, rejected.at) for lane in lanes)
+        return all(self._updates.sent_once(tp, lane, rejected.at) for lane in lanes)
 
     def _put_back(self, tp: TopicPartition, rejected: RejectedPartition) -> None:
         buffer, rejections = self._record_buffer.find(tp), rejected.rejections

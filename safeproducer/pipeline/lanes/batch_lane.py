@@ -178,6 +178,12 @@ class BatchLane:
         self.gaps.purged([batch.tp for batch in self.batches if batch.left], clock.monotonic())
         self.client.native.purge(in_queue, in_flight, blocking)
 
+    def take_out(self) -> None:
+        """Nothing of it was sent, and all is late: purge it, for statistics to prove that it is not written."""
+        for batch in self.batches:
+            batch.reports.late = True
+        self.purge(in_flight=False)
+
     def resolved(self, batch: InFlightBatch) -> None:
         """A batch has all its reports."""
         if self.gaps:

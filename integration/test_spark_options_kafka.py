@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,13 +44,17 @@ def delivery_error(options: dict[str, str], bootstrap: str, topic: str) -> Kafka
 def test_each_mechanism_logs_in(
     kafka_secure: KafkaCluster, topic: TopicFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Authorities from a file, as text and at a place; passwords as they are and at places."""
+    """Authorities in PEM from a file, as text and at a place, and a store of Java's keytool; passwords likewise."""
     name, admin, brokers = topic(on=kafka_secure), kafka_secure.admin, kafka_secure.secure_bootstrap
     admin.add_scram_user("carol", DIFFICULT)
     admin.add_scram_user("dave", "dave-password", ScramMechanism.SCRAM_SHA_256)
     for user in ("carol", "dave", PLAIN_USER):
         admin.add_acl(f"User:{user}", name, AclOperation.WRITE, AclOperation.DESCRIBE)
     (tmp_path / "password").write_text("dave-password\n", encoding="utf-8")
+    javas = tmp_path / "trust.p12"
+    make = ["keytool", "-importcert", "-noprompt", "-alias", "ca", "-storetype", "PKCS12", "-storepass", "changeit"]
+    subprocess.run([*make, "-file", str(kafka_secure.ca_pem), "-keystore", str(javas)], check=True, capture_output=True)
+    store = {"kafka.ssl.truststore.type": "PKCS12", "kafka.ssl.truststore.location": str(javas)}
     plain = login("PLAIN", PLAIN_USER, PLAIN_PASSWORD)
     monkeypatch.setenv("KAFKA_JAAS", plain["kafka.sasl.jaas.config"])
     pem = {"kafka.ssl.truststore.type": "PEM"}
@@ -58,6 +63,7 @@ def test_each_mechanism_logs_in(
     place = {**pem, "kafka.ssl.truststore.certificates": f"file:{kafka_secure.ca_pem}"}
     for options in (
         {**location, **login("SCRAM-SHA-512", "carol", DIFFICULT)},
+        {**store, "kafka.ssl.truststore.password": "changeit", **login("SCRAM-SHA-512", "carol", DIFFICULT)},
         {**text, **login("SCRAM-SHA-256", "dave", f"file:{tmp_path}/password")},
         {**place, **plain, "kafka.sasl.jaas.config": "env:KAFKA_JAAS"},
     ):

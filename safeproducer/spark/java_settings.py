@@ -259,6 +259,7 @@ TRANSLATED: dict[str, Translation] = dict(
         _to("ssl.keystore.type", None, ""),
         _to("ssl.truststore.certificates", None, "ssl.ca.pem"),
         _to("ssl.truststore.location", None, "ssl.ca.location"),
+        _to("ssl.truststore.password", None, "ssl.ca.pem"),
         _to("ssl.truststore.type", None, ""),
     )
 )
@@ -317,11 +318,6 @@ REFUSED: dict[str, Refusal] = {
     ),
     "ssl.engine.factory.class": Refusal(_OPENSSL, "Give keys and certificates in PEM"),
     "ssl.provider": Refusal(_OPENSSL, "Leave it out"),
-    "ssl.truststore.password": Refusal(
-        "a trust store in PEM has no password, and JKS and PKCS#12 cannot be read",
-        "Export its certificates in PEM (keytool -exportcert -rfc), give the file as kafka.ssl.truststore.location "
-        "with kafka.ssl.truststore.type=PEM, and leave the password out",
-    ),
     "transactional.id": Refusal(
         "the sink writes at least once, and has no transactions",
         "Leave it out; retries of the client make no duplicates, as enable.idempotence is on",

@@ -173,14 +173,17 @@ def resolved(config: dict[str, str], secrets: dict[str, str]) -> dict[str, Any]:
     and the place of tokens is called by librdkafka."""
     found: dict[str, Any] = {}
     for name, place in secrets.items():
-        text = Tokens(place) if name == TOKENS else resolve(place)
+        text = Tokens(place) if name == TOKENS else place if name == _TRUST_STORE else resolve(place)
         found[name] = _in_lines(text) if isinstance(text, str) and name.endswith(".pem") else text
+    if _TRUST_STORE in found:
+        found["ssl.ca.pem"] = _authorities(found.pop(_TRUST_STORE), found.pop(_TRUST_PASSWORD))
     if JAAS in found:
         found |= read(found.pop(JAAS), config[MECHANISM])
     return found
 
 
 TOKENS = "oauth_cb"
+_TRUST_STORE, _TRUST_PASSWORD = "ssl.truststore.location", "ssl.truststore.password"
 _TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 - its name
 _SUBJECT = "sasl.oauthbearer.sub.claim.name"
 _HANDLER = "sasl.login.callback.handler.class"
@@ -235,11 +238,43 @@ def _trust(given: Given, found: Security) -> None:
             "not those of its Java"
         )
         return
-    _store_type("ssl.truststore", given, ("PEM",), texts, "certificates")
-    if location:
+    kind = _store_type("ssl.truststore", given, ("PEM", "PKCS12"), texts, "certificates")
+    password = given.get(_TRUST_PASSWORD, "").strip()
+    if kind == "PEM" and password:
+        problem = "a trust store in PEM has no password"
+        raise kafka_refused(_TRUST_PASSWORD, "", problem, "Leave it out, or give kafka.ssl.truststore.type=PKCS12")
+    if kind == "PKCS12":
+        for name, why in _NEEDED[kind].items():
+            if not given.get(f"ssl.truststore.{name}", "").strip():
+                raise kafka_refused(f"ssl.truststore.{name}", "", f"it is not set, and {why}", "Set it")
+        found.secrets |= {_TRUST_STORE: location, _TRUST_PASSWORD: place_of(password)}
+    elif location:
         found.config["ssl.ca.location"] = location
     else:
         found.secrets["ssl.ca.pem"] = place_of(texts)
+
+
+def _authorities(location: str, password: str) -> str:
+    """The certificates of a trust store in PKCS#12, in PEM: librdkafka takes such a file for keys alone."""
+    problem, pem = "", ""
+    try:
+        serialization: Any = import_module("cryptography.hazmat.primitives.serialization")
+        store = import_module("cryptography.hazmat.primitives.serialization.pkcs12").load_pkcs12(
+            Path(location).read_bytes(), password.encode()
+        )
+        held = [each.certificate for each in (store.cert, *store.additional_certs) if each is not None]
+        pem = "".join(each.public_bytes(serialization.Encoding.PEM).decode() for each in held)
+    except ImportError:
+        problem = "the package cryptography is not installed"
+    except OSError as error:
+        problem = f"the file cannot be read ({error.strerror})"
+    except ValueError:
+        problem = "it is no PKCS#12 store, or has another password"
+    if pem:
+        return pem
+    way_out = "Give a trust store with certificates on every executor, and install safeproducer[pkcs12] there"
+    host = socket.gethostname()
+    raise kafka_refused(_TRUST_STORE, location, f"on {host}: {problem or 'it holds no certificate'}", way_out)
 
 
 def _keys(given: Given, found: Security) -> None:
@@ -272,7 +307,7 @@ def _keys(given: Given, found: Security) -> None:
 
 _KEY_STORE = ("location", "certificate.chain", "key", "password")
 _NEEDED = {
-    "PKCS12": {"location": "a PKCS#12 key store is a file", "password": "a PKCS#12 key store has a password"},
+    "PKCS12": {"location": "a PKCS#12 store is a file", "password": "a PKCS#12 store has a password"},
     "PEM": {"certificate.chain": "a key needs its certificates", "key": "certificates need their key"},
 }
 _KEYTOOL = (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import socket
+import sys
 from dataclasses import replace
 from pathlib import Path
 from traceback import TracebackException
@@ -11,13 +13,18 @@ from typing import Any
 import pytest
 import trustme
 from confluent_kafka import KafkaException, Producer
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
     PrivateFormat,
     load_pem_private_key,
 )
-from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
+from cryptography.hazmat.primitives.serialization.pkcs12 import (
+    PKCS12Certificate,
+    serialize_java_truststore,
+    serialize_key_and_certificates,
+)
 from cryptography.x509 import load_pem_x509_certificate
 
 from safeproducer import ConfigurationError
@@ -292,6 +299,49 @@ def test_files_in_pem_are_loaded(pem: dict[str, str], tmp_path: Path, monkeypatc
         native(options)
 
 
+@pytest.fixture
+def trust_store(pem: dict[str, str], tmp_path: Path) -> Path:
+    """A trust store in PKCS#12, with the password marker."""
+    held = [PKCS12Certificate(load_pem_x509_certificate(pem["ca"].encode()), b"ca")]
+    store = tmp_path / "trust.p12"
+    store.write_bytes(serialize_java_truststore(held, BestAvailableEncryption(b"marker")))
+    return store
+
+
+def test_a_trust_store_in_pkcs12_is_read_on_the_executor(pem: dict[str, str], trust_store: Path) -> None:
+    """librdkafka takes no such file for authorities, and gets their certificates."""
+    options = parsed({**TLS, **TRUST, "ssl.truststore.location": str(trust_store)})
+    assert "marker" not in repr(options)
+    assert options.resolve_secrets() == {"ssl.ca.pem": f"\n{pem['ca']}".strip() + "\n"}
+    native(options)
+
+
+@pytest.mark.parametrize(
+    ("location", "password", "said"),
+    [
+        ("absent", "marker", "the file cannot be read (No such file"),
+        ("trust.p12", "wrong", "it is no PKCS#12 store, or has another password"),
+        ("empty.p12", "marker", "it holds no certificate"),
+    ],
+)
+def test_a_trust_store_that_cannot_be_read_is_named(
+    trust_store: Path, location: str, password: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the host, as it may be there on others; without the package it says what to install."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    made = serialize_key_and_certificates(None, key, None, None, BestAvailableEncryption(b"marker"))
+    trust_store.with_name("empty.p12").write_bytes(made)
+    place = str(trust_store.with_name(location))
+    options = parsed({**TLS, **TRUST, "ssl.truststore.location": place, "ssl.truststore.password": password})
+    with pytest.raises(ConfigurationError) as raised:
+        options.resolve_secrets()
+    assert f"{socket.gethostname()}: {said}" in str(raised.value)
+    assert password not in str(raised.value).replace("another password", "")
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization.pkcs12", None)
+    with pytest.raises(ConfigurationError, match=r"cryptography is not installed.*safeproducer\[pkcs12\]"):
+        options.resolve_secrets()
+
+
 def test_a_key_store_in_pkcs12_is_loaded(pem: dict[str, str], tmp_path: Path) -> None:
     """librdkafka reads those, and no others in Java's formats."""
     key = load_pem_private_key(pem["key"].encode(), None)
@@ -315,6 +365,7 @@ def test_authorities_of_the_system_are_told() -> None:
 
 
 KEYS = {"ssl.keystore.certificate.chain": "marker", "ssl.keystore.key": "marker", "ssl.keystore.type": "PEM"}
+TRUST = {"ssl.truststore.type": "PKCS12", "ssl.truststore.password": "marker"}
 PEM_FILE = {"ssl.keystore.location": "x.pem", "ssl.keystore.type": "PEM"}
 
 
@@ -324,9 +375,12 @@ PEM_FILE = {"ssl.keystore.location": "x.pem", "ssl.keystore.type": "PEM"}
         ({"ssl.truststore.location": "a.jks"}, "'kafka.ssl.truststore.type' = 'JKS': a store of type JKS, Java's def"),
         (
             {"ssl.truststore.location": "a", "ssl.truststore.type": "PKCS12"},
-            "= 'PKCS12': a store of type PKCS12 cannot",
+            "'kafka.ssl.truststore.password' = ***: it is not set, and a PKCS#12 store has a password",
         ),
-        ({"ssl.truststore.password": "marker"}, "'kafka.ssl.truststore.password' = ***: a trust store in PEM has no"),
+        (
+            {"ssl.truststore.location": "a", "ssl.truststore.type": "PEM", "ssl.truststore.password": "marker"},
+            "'kafka.ssl.truststore.password' = ***: a trust store in PEM has no",
+        ),
         (
             {"ssl.truststore.location": "a", "ssl.truststore.certificates": "marker"},
             "'kafka.ssl.truststore.location' = 'a': kafka.ssl.truststore.certificates is set as well",
@@ -339,7 +393,7 @@ PEM_FILE = {"ssl.keystore.location": "x.pem", "ssl.keystore.type": "PEM"}
         ({**KEYS, "ssl.keystore.type": "PKCS12"}, "'kafka.ssl.keystore.location' = '': it is not set, and a PKCS#12"),
         (
             {"ssl.keystore.location": "a", "ssl.keystore.type": "PKCS12"},
-            "'kafka.ssl.keystore.password' = ***: it is not set, and a PKCS#12 key store has a password",
+            "'kafka.ssl.keystore.password' = ***: it is not set, and a PKCS#12 store has a password",
         ),
         ({"ssl.cipher.suites": "TLS_AES_128_GCM_SHA256"}, "OpenSSL calls cipher suites by other names than Java"),
     ],

@@ -185,7 +185,8 @@ def close(make: Callable[..., Any], cluster: FakeCluster) -> str:
 def silent_broker(make: Callable[..., Any], cluster: FakeCluster) -> str:
     """One of two brokers hangs while 500 records are produced for the other, in 5 s: how many of these arrive."""
     cluster.create_topic("orders", 2)
-    client = make(cluster, **{"queue.buffering.max.messages": 200})
+    # Room for three seconds of the silent broker's: that it owes answers shows after two.
+    client = make(cluster, **{"queue.buffering.max.messages": 300})
     for partition in (0, 1):
         client.send("first", partition)
     client.wait(10)

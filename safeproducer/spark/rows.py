@@ -159,10 +159,8 @@ def _loop(columns: Columns, topic: str | None, kafka: SafeProducer) -> tuple[Loo
     names = columns.topic_names(topic)
     if placings := _placings(kafka, names):
         return partial(_in_blocks, kafka, placings), columns.rows
-    if columns.partition is not None:
+    if columns.partition is not None or len(names) != 1:
         return partial(_placed, topic, kafka.produce), _POLL_EVERY
-    if len(names) != 1:
-        return partial(_routed, kafka.produce), _POLL_EVERY
     return partial(_pairs, names[0], kafka), _POLL_EVERY
 
 
@@ -208,14 +206,6 @@ def _refused(
     again: Again, partition: int, callback: Callback, topic: str, value: bytes | None, key: bytes | None
 ) -> None:
     again(topic, value, key, partition, callback)
-
-
-def _routed(produce: Produce, columns: Columns, callback: Callback, again: Again) -> None:
-    for topic, value, key in zip(columns.topics(None), columns.values(), columns.keys(), strict=True):
-        try:
-            produce(topic, value, key, ANY_PARTITION, callback)
-        except NOT_ACCEPTED:
-            again(topic, value, key, ANY_PARTITION, callback)
 
 
 def _placed(topic: str | None, produce: Produce, columns: Columns, callback: Callback, again: Again) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from safeproducer import SafeProducer
 from safeproducer.kafka.admin import ClusterReader
@@ -123,21 +124,13 @@ def _listed(
     return found
 
 
-class Limits(NamedTuple):
-    """Those of a topic, as its configs name them; None where there is none, or it is not known. See TopicFacts."""
-
-    max_bytes: int | None = None
-    before: int | None = None
-    after: int | None = None
-    needs_keys: bool = False
-
-    @classmethod
-    def of(cls, values: Mapping[str, str | None]) -> Limits:
-        """By its configs. Limits of timestamps count where brokers do not put their own."""
-        own = values.get("message.timestamp.type") == "CreateTime"
-        before, after = (_number(values.get(f"message.timestamp.{side}.max.ms")) for side in ("before", "after"))
-        compacted = "compact" in (values.get("cleanup.policy") or "").split(",")
-        return cls(_number(values.get("max.message.bytes")), before if own else None, after if own else None, compacted)
+def limits_of(values: Mapping[str, str | None]) -> TopicFacts:
+    """A topic's limits by its configs. Those of timestamps count where brokers do not put their own."""
+    own = values.get("message.timestamp.type") == "CreateTime"
+    before, after = (_number(values.get(f"message.timestamp.{side}.max.ms")) for side in ("before", "after"))
+    compacted = "compact" in (values.get("cleanup.policy") or "").split(",")
+    max_bytes = _number(values.get("max.message.bytes"))
+    return TopicFacts(0, max_bytes, before if own else None, after if own else None, compacted)
 
 
 def _number(text: str | None) -> int | None:
@@ -148,7 +141,7 @@ def _number(text: str | None) -> int | None:
 _NO_LIMIT = 2**62
 
 
-def read_limits(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, Limits]:
+def read_limits(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, TopicFacts]:
     """Topic -> its limits, of those that can be read. Raises TaskEndedError for a login that brokers refuse,
     and nothing for other answers."""
     refused: list[str] = []
@@ -171,13 +164,10 @@ def read_limits(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, Li
         raise login_refused(refused[-1])
     if silent and LIMITS_WITHIN > LOGIN_LASTS:
         answers = reader.topic_configs(names, LIMITS_WITHIN - LOGIN_LASTS)
-    return {name: Limits.of(configs.values) for name, configs in answers.items() if configs.values}
+    return {name: limits_of(configs.values) for name, configs in answers.items() if configs.values}
 
 
-def facts(counts: Mapping[str, int], limits: Mapping[str, Limits], compressed: bool) -> dict[str, TopicFacts]:
+def facts(counts: Mapping[str, int], limits: Mapping[str, TopicFacts], compressed: bool) -> dict[str, TopicFacts]:
     """Both together. The size of a compressed batch is not known before it is made."""
-    found = {}
-    for name, count in counts.items():
-        known = limits.get(name, Limits())
-        found[name] = TopicFacts(count, *(known._replace(max_bytes=None) if compressed else known))
-    return found
+    known = {name: replace(limits.get(name, TopicFacts(0)), partitions=count) for name, count in counts.items()}
+    return {name: replace(one, max_bytes=None) for name, one in known.items()} if compressed else known

@@ -122,7 +122,7 @@ class WorkerProducer:
         if problem := no_token(secrets):
             raise topic_limits.TaskEndedError("ConfigurationError", problem)
         self._config = config
-        self._limits: dict[str, topic_limits.Limits] = {}
+        self._limits: dict[str, TopicFacts] = {}
         self._read_limits(askable(names))
         self._cut_to_limits(names)
         self.message_max = int(by_name["message.max.bytes"])

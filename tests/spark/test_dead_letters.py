@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -19,9 +20,8 @@ from safeproducer.spark.dead_letters import Aside, fitting, groups
 from safeproducer.spark.errors import BadRow, KafkaWriteError
 from safeproducer.spark.options import BadRows, Options
 from safeproducer.spark.report import TaskTotals
-from safeproducer.spark.row_check import CLOCKS, batch_bytes, check
+from safeproducer.spark.row_check import CLOCKS, TopicFacts, batch_bytes, check
 from safeproducer.spark.task import Task, write_task
-from safeproducer.spark.topic_limits import Limits
 from safeproducer.testing import FakeCluster
 from tests.spark.arrow import HEADERS, batch, numbers, rows
 from tests.spark.conftest import MakeOptions
@@ -266,8 +266,8 @@ def test_rows_that_the_configs_of_their_topic_refuse_are_not_sent(
     now = int(time.time())
     real = topic_limits.read_limits
 
-    def compacted(config: Any, names: Sequence[str]) -> dict[str, Limits]:  # FakeCluster compacts none
-        return {name: one._replace(needs_keys=name == "rows") for name, one in real(config, names).items()}
+    def compacted(config: Any, names: Sequence[str]) -> dict[str, TopicFacts]:  # FakeCluster compacts none
+        return {name: replace(one, needs_keys=name == "rows") for name, one in real(config, names).items()}
 
     monkeypatch.setattr(topic_limits, "read_limits", compacted)
     cluster.create_topic("others", 1)
@@ -293,12 +293,13 @@ def test_a_timestamp_near_the_limit_is_left_to_the_broker() -> None:
     beyond = {0: 0, 1: -10_000 - CLOCKS // 2, 2: -10_000 - 2 * CLOCKS, 3: 5_000 + CLOCKS // 2, 4: 5_000 + 2 * CLOCKS}
     sent = batch([b"x"] * 5, timestamp=pa.array([now + beyond[n] for n in range(5)], pa.timestamp("ms", tz="UTC")))
     configs = {"message.timestamp.type": "CreateTime", "cleanup.policy": "delete,compact"}
-    assert Limits.of(configs).needs_keys
+    assert topic_limits.limits_of(configs).needs_keys
     configs["cleanup.policy"] = "delete"
-    assert Limits.of({**configs, "message.timestamp.before.max.ms": str(2**63 - 1)}).before is None
+    assert topic_limits.limits_of({**configs, "message.timestamp.before.max.ms": str(2**63 - 1)}).before is None
     configs |= {"message.timestamp.before.max.ms": "10000", "message.timestamp.after.max.ms": "5000"}
     for kind, found in (("CreateTime", [2, 4]), ("LogAppendTime", [])):
-        facts = topic_limits.facts({"t": 1}, {"t": Limits.of({**configs, "message.timestamp.type": kind})}, False)
+        limits = topic_limits.limits_of({**configs, "message.timestamp.type": kind})
+        facts = topic_limits.facts({"t": 1}, {"t": limits}, False)
         assert [one.row for one in check(Columns.of(sent, "t"), "t", facts, 10**6, apart=True)] == found
         assert check(Columns.of(sent, "t"), "t", facts, 10**6) == [], (
             "a row fails its task only when a broker refuses it"

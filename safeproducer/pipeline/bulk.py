@@ -164,9 +164,9 @@ def _native(
     if bound[0] is not callback:
         bound = account.bind(callback)
     offered = len(messages) if isinstance(messages, list) else 0
-    account.accepted += offered
     direct = engine.holds.direct if offered and partition != -1 else None
     call = None if direct is None else direct.begin_batch((topic, partition), offered)
+    account.accepted += offered
     good: int = 0
     try:
         good = engine.native.produce_batch(topic, messages, partition, bound[1])

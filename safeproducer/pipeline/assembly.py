@@ -53,7 +53,7 @@ from safeproducer.pipeline.schedule import Schedule
 from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.transactions import Transactions
 from safeproducer.pipeline.turn import Turns
-from safeproducer.policy.diagnosis import of_errors, told_first
+from safeproducer.policy.diagnosis import told_first
 from safeproducer.policy.permits import Kind
 from safeproducer.policy.renewals import Renewals
 from safeproducer.policy.types import DIRECT_LANE
@@ -137,11 +137,11 @@ def _notifications(settings: Settings, info: ProducerInfo, hooks: Hooks, notices
 
 
 def _why_lost(events: ClientEvents, updates: ClientUpdates, topic: str, partition: int, late: bool) -> str:
+    """As losses.Why."""
     cluster, now = updates.holds.cluster, clock.real()
     if (missing := cluster.partitions.missing_clause(topic)) or not late:
         return missing
-    node, errors = cluster.partitions.leader(topic, partition), events.errors.copy().values()
-    of_brokers = of_errors(errors, cluster.cuts(now), cluster.connected(), updates.delivered, now)
+    node, of_brokers = cluster.partitions.leader(topic, partition), updates.of_brokers(events.errors, now)
     causes = [one for one in of_brokers if not one.over and (node is None or one.node in (None, node))]
     led = [] if node is None else [f"its leader is broker {node}"]
     first = told_first([*causes, *cluster.sick((topic, partition), now)])[:1]
@@ -225,7 +225,7 @@ def _dispatcher(
     direct, queue = None if delivery.only_batch_lanes else native, report_queue
     when = Schedule(delivery, wake)
     buffer = RecordBuffer(delivery, holds, direct, lanes, queue, rejections, numbers)
-    retry = QuotaRetry(delivery, buffer, rejections, queue, failures, when, updates)
+    retry = QuotaRetry(delivery, buffer, rejections, queue, failures, when, updates.sent_once)
     expiry = Expiry(
         delivery, holds, lanes, buffer, retry, when, failures, queue.reports, refusal_of, questions.expirations
     )

@@ -7,7 +7,7 @@ from itertools import islice
 
 from safeproducer.pipeline.closing import reached_nobody
 from safeproducer.pipeline.engine import Engine
-from safeproducer.pipeline.inspection import Inspection
+from safeproducer.pipeline.inspection import Inspection, not_polled, waits
 from safeproducer.policy.diagnosis import Cause, told_first, tp_name
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER
@@ -40,15 +40,13 @@ def check(engine: Engine, inspection: Inspection, unresolved_for: float, timeout
             continue
         if not causes:
             late = timeout and age is not None and age >= timeout  # purged, and its report is on its way
-            sentence = f"{count} record(s) for {tp_name(row)} have no acknowledgement yet"
             code, cure = ("expired", HoldReason.EXPIRY.cure) if late else ("waiting", None)
-            told.append(Cause(code, sentence, cure, age))
+            told.append(Cause(code, waits(count, of=f" for {tp_name(row)}"), cure, age))
         told += causes if age is None else [one if one.code in _LOST else one._replace(since=age) for one in causes]
     if located.blocked is not None:
         told.append(located.blocked[0])
     elif reports := sum(located.reports.values()):
-        sentence, age = f"{reports} report(s) wait for poll()", engine.serving.not_polled_for(clock.monotonic())
-        told.append(Cause("not_polled", sentence, "Call poll() or flush().", age))
+        told.append(not_polled(reports, engine.serving.not_polled_for(clock.monotonic())))
     told = told_first(one for one in told if one.code == "refused" or (one.since or 0.0) >= unresolved_for)
     if not account.accepted or account.delivered or not reached_nobody(engine):
         return judge(account, told, addressed)

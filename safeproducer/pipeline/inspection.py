@@ -28,7 +28,6 @@ _ENDED = {
     "forked": "This producer was made before a fork and does not work in this process; make a new one here.",
 }
 _LONG_LINGER = 0.5
-_POLL = " Call poll() or flush()."
 _FATAL = "It met a fatal error and takes no more records; close it and make a new one. "
 
 
@@ -59,16 +58,17 @@ def explanation(
     if topic is not None and partition is not None:
         waiting = max(waiting, held + reports + sent)
         rows = [replace(row, unresolved=waiting) for row in rows or [PartitionSnapshot(topic, partition, 0, 0, 0, 0)]]
-    subject = _subject(topic, partition)
-    fatal = _FATAL if account.state == "fatal" else ""
+    subject, fatal = _subject(topic, partition), _FATAL if account.state == "fatal" else ""
     further = _further(account, topic, located) if partition is not None else ""
     windows = {(window.topic, window.partition): _window(window) for window in account.windows}
     told, cures = _reasons(located, rows, troubles, leaders, windows)
-    cure = "".join(f" {cure}" for cure in cures[:_MOST_REASONS]) + _POLL * bool(polls)
+    cure = "".join(f" {cure}" for cure in [*cures[:_MOST_REASONS], *([not_polled(polls).cure] if polls else [])])
     if not waiting:
         why = "".join(f" {clause[0].upper()}{clause[1:]}." for clause in told) + cure
         return f"{fatal}Nothing waits{subject}: {_told(rows, located.failed)}.{why}{further}{_of_replicas(rows)}"
-    told += _counted(0 if told else waiting - reports, polls, located.linger)
+    if not told and (left := waiting - reports) > 0:
+        told.append(waits(left, located.linger))
+    told += [not_polled(polls).sentence] if polls else []
     wait = [row for row in rows if row.unresolved or row.held]
     past = [one.sentence for one in concerning(troubles, wait, leaders) if one.over][:_MOST_REASONS]
     over = f" Over by now, and not the cause: {'; '.join(past)}." if past else ""
@@ -107,11 +107,15 @@ def _further(account: Snapshot, topic: str | None, located: Located) -> str:
     return told if left > 0 and unplaced else ""
 
 
-def _counted(waiting: int, reports: int, linger: float) -> list[str]:
-    """How many records nobody has acknowledged, and how many reports nobody has run."""
+def waits(count: int, linger: float = 0.0, of: str = "") -> str:
+    """So many records that nobody has acknowledged, for no other reason."""
     gathers = f", and linger.ms lets a batch gather for {linger:g} s" if linger >= _LONG_LINGER else ""
-    unacknowledged = [f"{waiting} record(s) have no acknowledgement yet{gathers}"] if waiting > 0 else []
-    return unacknowledged + ([f"{reports} report(s) wait for poll()"] if reports else [])
+    return f"{count} record(s){of} have no acknowledgement yet{gathers}"
+
+
+def not_polled(reports: int, since: float | None = None) -> Cause:
+    """Nobody has run so many reports."""
+    return Cause("not_polled", f"{reports} report(s) wait for poll()", "Call poll() or flush().", since)
 
 
 def _of_replicas(rows: Iterable[PartitionSnapshot]) -> str:
@@ -282,10 +286,9 @@ class Inspection:
         ended = {broker: until for broker, until in events.throttled_until.copy().items() if broker not in held}
         for broker, until in (held | ended).items():
             yield diagnosis.throttling(broker, until, now)
-        connected, delivered = cluster.connected(), self._engine.updates.delivered
-        for one in () if connected else cluster.statistics.copy().values():
+        for one in () if cluster.connected() else cluster.statistics.copy().values():
             yield from diagnosis.begun(one.begun, now - one.at)
-        yield from diagnosis.of_errors(events.errors.copy().values(), cluster.cuts(now), connected, delivered, now)
+        yield from self._engine.updates.of_brokers(events.errors, now)
 
 
 Inside = Callable[[TopicPartition, int], tuple[str, HoldReason] | tuple[None, None]]

@@ -6,12 +6,12 @@ prove it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
-from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.record import ACCEPTED_AT, REPORT
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejection, QuotaRejections, RejectedPartition
@@ -34,7 +34,11 @@ def is_late(rejected: RejectedPartition) -> bool:
 
 @dataclass(eq=False)
 class QuotaRetry:
-    """Empties `rejections`. The sender's thread calls."""
+    """Empties `rejections`. The sender's thread calls.
+
+    `sent_once(tp, lane, since, late)`: whether statistics prove that each record of a partition was in one request, or
+    that so many `late` ones, which the lane had, were in none.
+    """
 
     _delivery: Delivery
     _record_buffer: RecordBuffer
@@ -42,7 +46,7 @@ class QuotaRetry:
     _report_queue: ReportQueue
     _failures: Failures
     _schedule: Schedule
-    _updates: ClientUpdates
+    _sent_once: Callable[[TopicPartition, int | None, float, int], bool]
 
     def note(self, batch: InFlightBatch) -> None:
         """Keep what was rejected of a batch that has all its reports."""
@@ -78,13 +82,11 @@ class QuotaRetry:
 
     def _proven(self, tp: TopicPartition, rejected: RejectedPartition) -> bool:
         """Whether each rejection answered the only attempt of its record; none of those that are late was sent."""
-        if is_late(rejected):
-            cluster, lane = self._updates.holds.cluster, rejected.rejections[0].lane
-            return cluster.never_sent(tp, lane, rejected.at, len(rejected.rejections))
-        if all(self._failures.proves_rejection(each.message) for each in rejected.rejections):
+        late = len(rejected.rejections) if is_late(rejected) else 0
+        if not late and all(self._failures.proves_rejection(each.message) for each in rejected.rejections):
             return True
         lanes = {each.lane for each in rejected.rejections}
-        return all(self._updates.sent_once(tp, lane, rejected.at) for lane in lanes)
+        return all(self._sent_once(tp, lane, rejected.at, late) for lane in lanes)
 
     def _put_back(self, tp: TopicPartition, rejected: RejectedPartition) -> None:
         buffer, rejections = self._record_buffer.find(tp), rejected.rejections

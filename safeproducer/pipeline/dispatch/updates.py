@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from safeproducer.kafka.native import KafkaError
@@ -12,6 +12,7 @@ from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.policy.client_reports import TopicMetadata
+from safeproducer.policy.diagnosis import Cause, ClientError, of_errors
 from safeproducer.policy.pacing import LATE
 from safeproducer.policy.types import DIRECT_LANE, NEVER, TopicPartition
 from safeproducer.runtime import clock
@@ -69,6 +70,11 @@ class ClientUpdates:
     def delivered_of(self, tp: TopicPartition) -> tuple[int, int]:
         """The same of a partition, or of a topic with -1, and of all."""
         return self._counters.answers(tp)[0], self._counters.lately()[1]
+
+    def of_brokers(self, errors: dict[tuple[int | None, bool], ClientError], now: float) -> Iterator[Cause]:
+        """What is wrong with brokers, by these errors and the statistics of now."""
+        cluster = self.holds.cluster
+        return of_errors(errors.copy().values(), cluster.cuts(now), cluster.connected(), self.delivered, now)
 
     def open(self) -> tuple[Counter[TopicPartition], int]:
         """Records of each partition that may have no acknowledgement, beside those that are held; and how many of any
@@ -253,11 +259,14 @@ class ClientUpdates:
         found, self._batch_statistics = self._batch_statistics, None
         return found
 
-    def sent_once(self, tp: TopicPartition, lane: int | None, since: float) -> bool:
-        """Whether statistics from after `since` prove that each record of a partition was in one request, if it ended.
+    def sent_once(self, tp: TopicPartition, lane: int | None, since: float, late: int = 0) -> bool:
+        """Whether statistics from after `since` prove that each record of a partition was in one request, if it ended;
+        of `late` ones that they were in none.
 
         They count each attempt. The partition must have nothing under way, and no record may have failed unsent.
         """
+        if late:
+            return self.holds.cluster.never_sent(tp, lane, since, late)
         found = self.holds.cluster.statistics.get(DIRECT_LANE if lane is None else lane)
         if found is None or found.at <= since or self.failures.failed_at or self._counters.report_queue.failed_at:
             return False

@@ -44,6 +44,7 @@ class LaneLog:
         self.application: logging.Logger | None = None
 
     def log(self, level: int, form: str, *args: object) -> None:
+        """As logging.Logger.log()."""
         if not self.acquired and any(isinstance(text, str) and _ACQUIRED in text for text in args):
             self.acquired = True
             found = _ID.search(" ".join(map(str, args)))
@@ -105,6 +106,7 @@ class BatchLane:
         return self.permit.may_send(None if self.log is None else self.log.producer_id)
 
     def newly_failed(self) -> LaneFailure | None:
+        """Its failure, once."""
         if self.failure is not None or self.client.failed is None:
             return None
         self.failure = LaneFailure(self.client.failed)
@@ -175,11 +177,12 @@ class BatchLane:
         return self.gaps.takes(tp, not self.batches, now)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """As the native producer's."""
         self.gaps.purged([batch.tp for batch in self.batches if batch.left], clock.monotonic())
         self.client.native.purge(in_queue, in_flight, blocking)
 
     def take_out(self) -> None:
-        """Nothing of it was sent, and all is late: purge it, for statistics to prove that it is not written."""
+        """Purge it of what waits in a queue, and keep the reports: it may be that none was sent."""
         for batch in self.batches:
             batch.reports.late = True
         self.purge(in_flight=False)

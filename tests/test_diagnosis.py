@@ -414,3 +414,22 @@ def test_no_leader_owes_records_without_a_partition(make: Make, partition: int, 
     buffer.unresolved.append(InFlightBatch(buffer.tp, [], True, clock.monotonic() - 60, sinks, buffer.ack))
     assert engine.holds.is_owed(buffer, Hold(None, HoldReason.IN_FLIGHT), clock.monotonic()) is owed
     buffer.unresolved.clear()
+
+
+def test_a_leader_that_acknowledged_is_silent_no_more(
+    cluster: FakeCluster, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the next statistics say so: what came then was held, for a leader that had acknowledged all."""
+    producer = make("auto")
+    direct = engine_of(producer).holds.direct
+    assert direct is not None
+    cluster.pause(1)
+    producer.produce("t", b"x", partition=0)
+    until(producer, lambda: "acknowledges nothing" in said(producer))
+    monkeypatch.setattr(type(direct), "update", lambda *_: frozenset())  # no statistics any more
+    assert direct.silent == {("t", 0)}
+    cluster.resume(1)
+    assert producer.flush(SOON) == 0
+    assert not direct.silent
+    producer.produce("t", b"x", partition=0)
+    assert "acknowledges nothing" not in said(producer)

@@ -127,7 +127,7 @@ class Holds:
         if many := self.many:  # one batch after the other of each broker would take a round trip for each partition
             leader = leader._replace(probing=False)
         of_direct = DirectFacts(
-            silent=tp in direct.silent,
+            silent=direct.is_silent(tp),
             old=tp in direct.old,
             id_rejected=direct.rejected,
             keeps=direct.keeps(tp),
@@ -192,7 +192,7 @@ class Holds:
 
     def silent_from(self, buffer: PartitionBuffer) -> float:
         """From when on the leader owes this partition an acknowledgement, of either lane, for longer than usual."""
-        if self.direct is not None and buffer.tp in self.direct.silent:
+        if self.direct is not None and self.direct.is_silent(buffer.tp):
             return -NEVER
         patience = max(LATE, LATE_TIMES * (buffer.ack.seconds or 0.0))
         return min([batch.queued_at + patience for batch in buffer.unresolved[:1]], default=NEVER)

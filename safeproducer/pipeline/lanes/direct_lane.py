@@ -206,8 +206,8 @@ class DirectLane:
 
     It refers to no native producer: that one holds its callbacks, and they this. `rejected`: a quota on producer
     IDs rejected the lane's, and it is not used any more. `failure`: another one comes in its place. `draining`: it is
-    about to be purged. `silent`: partitions whose leaders owe acknowledgements; `old`: those with records that have
-    used up a third of their time. `record_bytes`: what a record of it takes, on average.
+    about to be purged. `old`: partitions with records that have used up a third of their time. `record_bytes`: what a
+    record of it takes, on average.
     """
 
     def __init__(self, delivery: Delivery, counters: DeliveryCounters, given: DirectLaneCounts | None = None) -> None:
@@ -216,7 +216,8 @@ class DirectLane:
         self.probation = Probation(*self._batch, wanted)
         self.rejected = False
         self.draining = False
-        self.silent: frozenset[TopicPartition] = frozenset()
+        self._silent: dict[TopicPartition, int] = {}
+        """By the last statistics, with how many records were delivered then."""
         self.old: frozenset[TopicPartition] = frozenset()
         self.gaps = SequenceGaps()
         self.given = given or DirectLaneCounts()
@@ -251,10 +252,20 @@ class DirectLane:
         if self.failure is None or (self.failure.error is USED_UP and error is not USED_UP):
             self.failure = LaneFailure(error)
 
+    def is_silent(self, tp: TopicPartition) -> bool:
+        """Whether its leader owes acknowledgements, and has given none since the last statistics."""
+        count = self._silent.get(tp)
+        return count is not None and self._counters.answers(tp)[0] == count
+
+    @property
+    def silent(self) -> frozenset[TopicPartition]:
+        """All of which that is so."""
+        return frozenset(filter(self.is_silent, self._silent.copy()))
+
     @property
     def limited(self) -> bool:
         """Whether there is a partition that it takes nothing of, though that has no batch on probation."""
-        return bool(self.rejected or self.failure or self.draining or self.gaps or self.silent or self.old)
+        return bool(self.rejected or self.failure or self.draining or self.gaps or self._silent or self.old)
 
     def takes(self, tp: TopicPartition, size: int) -> int:
         """While its probation is open: whether a record more may go; see Probation.takes()."""
@@ -310,7 +321,7 @@ class DirectLane:
         """It is about to be purged: what it has of its partitions may be in the log, or get there late."""
         self.given.suspects = self.backlogs.waiting() - self._unknown_outcomes.keys()
         self._unknown_outcomes.update(dict.fromkeys(self.given.suspects))
-        self.silent = self.old = frozenset()
+        self._silent, self.old = {}, frozenset()
         self.given.unsent.purging(self.given.batches(now))
 
     def purged(self, tps: set[TopicPartition], epoch: int | None, now: float) -> None:
@@ -336,7 +347,7 @@ class DirectLane:
         self.gaps.in_epoch(found.producer_epoch)
         if found.messages:
             self.record_bytes = found.message_bytes / found.messages
-        owns, timeout, before = self._delivery.owns_timeout, self._delivery.timeout, self.silent
+        owns, timeout, before = self._delivery.owns_timeout, self._delivery.timeout, frozenset(self._silent)
         if found.at < self._observed_at or not (owns or all(self._over(*row) for row in found.partitions.items())):
             return frozenset()
         self._observed_at = found.at
@@ -349,8 +360,9 @@ class DirectLane:
             self._acknowledged(tp, entry.acknowledged)
         age = NEVER if timeout is None else max(LATE, timeout * _OLD_SHARE)
         self.old = self.backlogs.old(found.at, age)
-        self.silent = self.given.silent(max(LATE, LATE_TIMES * rtt) + self._delivery.linger, broker)
-        return before - self.silent
+        silent = self.given.silent(max(LATE, LATE_TIMES * rtt) + self._delivery.linger, broker)
+        self._silent = {tp: self._counters.answers(tp)[0] for tp in silent}
+        return before - silent
 
     def _over(self, tp: TopicPartition, entry: PartitionStatistics) -> bool:
         """Whether librdkafka has nothing of it. What waits for linger is neither queued nor in flight."""

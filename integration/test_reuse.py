@@ -15,7 +15,7 @@ from integration.kafka.cluster import KafkaCluster
 from integration.kafka.log import read_records
 from safeproducer import SafeProducer
 from safeproducer.pipeline import reuse
-from safeproducer.producer_ids.ledger_file import Patience
+from safeproducer.runtime.patience import Patience
 
 COUNT = 1000
 

@@ -1,17 +1,20 @@
 """A pytest plug-in, `-p tests.other_system`: safeproducer is imported as on a system without fork, users and flags.
 
-What Windows does not have is taken away while the package is imported, and stays away from what it uses.
+What Windows does not have is taken away while the package is imported, and stays away from what it uses. Its locks of
+files are those of this system.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import mmap
 import multiprocessing
 import os
 import subprocess
 import sys
 import time
+from types import ModuleType
 
 import confluent_kafka.admin
 
@@ -26,6 +29,9 @@ MISSING = {
 for module, names in MISSING.items():
     for name in names.split():
         vars(module).pop(name, None)
+_flock, msvcrt = fcntl.flock, ModuleType("msvcrt")
+vars(msvcrt).update(LK_NBLCK=fcntl.LOCK_EX | fcntl.LOCK_NB, locking=lambda file, mode, _: _flock(file, mode))
+sys.modules["msvcrt"] = msvcrt
 sys.modules["fcntl"] = sys.modules["pwd"] = None  # type: ignore[assignment]
 real, sys.platform = sys.platform, "win32"
 import safeproducer.pipeline.assembly  # noqa: E402

@@ -10,7 +10,7 @@ import pytest
 from safeproducer import ConfigurationError, SafeProducer
 from safeproducer.pipeline import reuse
 from safeproducer.pipeline.cluster import id_expirations
-from safeproducer.producer_ids import ledger, ledger_file, ledger_places
+from safeproducer.producer_ids import ledger, ledger_places
 from safeproducer.producer_ids.guard import OFF, Kind, Place, Request, guard_of
 from safeproducer.records import CallSite
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE, IdSettings
@@ -96,7 +96,7 @@ def test_a_directory_is_made_with_the_first_permit(tmp_path: Path) -> None:
 
 def test_fixed_numbers_are_those_that_are_promised() -> None:
     """Ledgers in a directory, parked producers, seconds before brokers are asked, and seconds to wait for a ledger."""
-    assert (ledger_file.MOST, reuse.MOST, id_expirations.NOT_BEFORE, ledger.WAITS) == (64, 16, 60, 0.05)
+    assert (ledger.MOST, reuse.MOST, id_expirations.NOT_BEFORE, ledger.WAITS) == (64, 16, 60, 0.05)
 
 
 def test_a_directory_on_a_network_file_system_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

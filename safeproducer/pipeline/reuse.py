@@ -23,9 +23,9 @@ from safeproducer.pipeline.lanes.batch_lane import BatchLane, LaneLog
 from safeproducer.pipeline.lanes.direct_lane import DirectLane, DirectLaneCounts
 from safeproducer.pipeline.lanes.native_producers import NOBODY, NativeLane
 from safeproducer.policy.types import NEVER
-from safeproducer.producer_ids.ledger_file import Patience, until
 from safeproducer.runtime import clock, forks
 from safeproducer.runtime.log import logger
+from safeproducer.runtime.patience import Patience, until
 from safeproducer.runtime.threads import allocate_lock, start_new_thread
 from safeproducer.settings.config import Settings
 

@@ -1,37 +1,60 @@
 """Whom a producer asks before it takes a producer ID (KIP-936).
 
-A guard decides in a round of the ledger. Inside a round on the same thread, where a signal handler or a destructor may
-ask, and where no ledger can be used, this process decides alone and owes the ledger what it granted. The next round
-adds it.
+A guard decides in a round of the ledger. Where there is no ledger, where it cannot be locked in time, and inside a
+round of the same thread, it decides by what can be read, and counts in this process. Its next round adds that.
 """
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import sys
+import threading
+import weakref
 from collections.abc import Callable
-from typing import TypeVar
+from contextlib import suppress
+from hashlib import blake2b
+from traceback import clear_frames
+from typing import NamedTuple, TypeVar
 
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
-from safeproducer.producer_ids import patterns, permit_log, permit_record, transactional_ids
-from safeproducer.producer_ids.ledger import Ledger, Rounds
-from safeproducer.producer_ids.ledger_header import LATEST
+from safeproducer.producer_ids import patterns, permit_log, permit_record
+from safeproducer.producer_ids.ledger import LATEST, Ledger, LedgerError, LedgerRound
 from safeproducer.producer_ids.ledger_places import AUTO, OFF, SUPPORTED, Place
-from safeproducer.producer_ids.ledger_transaction import LedgerRound
-from safeproducer.producer_ids.local_permits import Alone, Owed
 from safeproducer.producer_ids.patterns import Pattern
 from safeproducer.producer_ids.permit import Answer, Permit, Request
-from safeproducer.producer_ids.permit_record import ENDS, UNSENT, IdRecord, Times
+from safeproducer.producer_ids.permit_record import ENDS, UNSENT, Times
 from safeproducer.records import CallSite
 from safeproducer.runtime import clock, forks
+from safeproducer.runtime.log import logger
 
 __all__ = ["AUTO", "OFF", "Answer", "Guard", "Kind", "Pattern", "Permit", "Place", "Request", "guard_of"]
 
 _Result = TypeVar("_Result")
 _serials = itertools.count(1)
-_NO_BOOT = 1
-"""In place of a boot ID, for times that no ledger gets."""
+
+
+class Own(NamedTuple):
+    """What this process counted alone. Replaced in one step: a signal handler that raises finds it done or not done.
+
+    `until`: how far the hour was used by that. `owed`: seconds that no ledger knows. `lines`: those for the next round.
+    `back`: permits of the ledger that are to go back.
+    """
+
+    until: float = 0.0
+    owed: float = 0.0
+    lines: bytes = b""
+    back: tuple[Permit, ...] = ()
+
+    def used(self, read: float, now: float) -> float:
+        """Up to when the hour is used, where a ledger says `read`. What came back by the clock is not owed."""
+        return min(max(read, now) + min(self.owed, max(self.until - now, 0.0)), now + LATEST)
+
+    def without(self, settled: Own) -> Own:
+        """What is left, and came since, when a ledger has that."""
+        owed = max(self.owed - settled.owed, 0.0)
+        return Own(self.until, owed, self.lines.removeprefix(settled.lines), self.back[len(settled.back) :])
 
 
 class Guard:
@@ -44,64 +67,58 @@ class Guard:
     def __init__(self, identity: tuple[str, str] = ("", ""), place: Place = OFF) -> None:
         self._identity = identity
         self._ledger = Ledger(identity, place) if place != OFF and SUPPORTED else None
-        self._rounds = Rounds(self._ledger)
+        self._rounds: dict[int, weakref.ref[LedgerRound]] = {}
         self.renew()
 
     def renew(self) -> None:
-        """In a child, which has granted nothing yet."""
-        self._rounds.renew()
-        self._alone = Alone()
+        """In a child, which has granted nothing yet. A round of its parent is not its own."""
+        for round_ in [reference() for reference in self._rounds.values()]:
+            if round_ is not None:
+                round_.close()
+        self._rounds.clear()
+        self._own = Own()
         self._told: set[CallSite] = set()
+        self._problem: str | None = None
 
     def ask(self, request: Request) -> Answer:
         """Decide at once about one native producer. Ask again after `retry_after` if it is refused."""
         forks.notice()
-        known = transactional_ids.hashed(request.transactional_id, self._identity) if request.transactional_id else 0
-        answer = self._rounds.run(
-            lambda round_: self._shared(round_, request, known), self._alone, permits.HOUR / request.rate
-        )
+        known = "" if request.transactional_id is None else _hashed(request.transactional_id, self._identity)
+        now = self._now()
+        draft = Permit(next(_serials), request.kind, request.site, 0.0, 0.0, now.boot, None, known)
+        line = permit_log.granted(draft, now)  # before others wait for the lock
+        answer = self._round(lambda round_: self._shared(round_, request, draft, line))
         if answer is None:
-            answer = self._decided_alone(request, known)
-        elif self._rounds.later or self._alone.use.records:  # what came inside the round
-            self._rounds.run(self._settle, self._alone)
-        self._rounds.tell_problem()
+            answer = self._alone(request, draft, line)
+        elif self._own.lines or self._own.back:  # what came inside the round
+            self._round(self._settle)
+        if self._problem and not self._is_inside():
+            problem, self._problem = self._problem, ""
+            with suppress(RuntimeError):  # the interpreter ends
+                _thread.start_new_thread(_warn, (problem,))
         return self._explained(request, answer) if answer.over_limit else answer
 
     def room(self, request: Request, most: int) -> int:
         """How many permits like `request` would be granted in a row now, up to `most`. Takes and reserves none."""
         now = self._now()
-        used = None if self._ledger is None else self._ledger.peek(now)
-        until = self._alone.use.until if used is None else max(used, now.boot) + self._alone.owed(now.boot, 0).seconds
-        return permits.room(until, request.kind, request.rate, now.boot, most)
+        used = self._own.used(self._read(now)[0], now.boot)
+        return permits.room(used, request.kind, request.rate, now.boot, most)
 
     def give_back(self, permit: Permit) -> None:
         """Nothing was sent with `permit`, if it was counted at all. Once or again: it goes back once."""
         forks.notice()
         if permit.after == permit.before:
             return
-        if self._rounds.inside() is not None or not self._returned_alone(permit):
-            self._in_round_or_later(lambda round_: self._returned(round_, permit))
+        now, line = self._now().boot, permit_log.went_back(permit)
 
-    def _returned_alone(self, permit: Permit) -> bool:
-        """False when this process does not count it alone."""
-        key = _key(permit)
-        found = self._alone.find(key)
-        if found is not None and found.ended != UNSENT:
-            if permit.known:
-                self._alone.forget(permit.known)
-                self._rounds.put_off(lambda round_: round_.forget(permit.known))
-            self._alone.give_back(key, permit.after - permit.before, self._now().boot)
-        return found is not None
+        def alone(own: Own) -> Own:
+            if permit_log.is_in_use(permit, own.lines):  # no ledger knows of it
+                until = permits.given_back(own.until, permit.after - permit.before, now - permit.at)
+                return own._replace(until=until, owed=max(own.owed - own.until + until, 0.0), lines=own.lines + line)
+            return own if line in own.lines or self._ledger is None else own._replace(back=(*own.back, permit))
 
-    def _returned(self, round_: LedgerRound, permit: Permit) -> None:
-        found = None if self._returned_alone(permit) else round_.find(permit.number, _key(permit))
-        if found is not None and found.ended != UNSENT:
-            if permit.known:
-                self._alone.forget(permit.known)
-                round_.forget(permit.known)
-            age = found.age(round_.now, round_.boot_id)
-            until = permits.given_back(round_.until, permit.after - permit.before, age)
-            round_.write(until, [found.amended(None, UNSENT)])
+        self._change(alone)
+        self._round(self._settle)
 
     def note(self, permit: Permit, producer_id: int | None = None, ended: str | None = None) -> None:
         """Remember for people which producer ID came of `permit`, and how its native producer ended.
@@ -112,144 +129,160 @@ class Guard:
         forks.notice()
         if ended == "exit" and getattr(sys, "last_value", None) is not None:
             ended = "crashed"  # nobody caught the exception that ends the interpreter
-        ended, key, number = ended if ended in ENDS else None, _key(permit), permit.number
-        if not self._alone.amend(key, producer_id, ended):
-            self._in_round_or_later(lambda round_: round_.amend(number, key, producer_id, ended))
+        line = permit_log.noted(permit, producer_id, ended if ended in ENDS else None)
+        self._change(lambda own: own._replace(lines=permit_log.latest(own.lines + line)))
+        self._round(self._settle)
 
-    def _in_round_or_later(self, act: Callable[[LedgerRound], object]) -> None:
-        self._rounds.put_off(act)
-        self._rounds.run(lambda _: None, self._alone)
+    def _shared(self, round_: LedgerRound, request: Request, draft: Permit, line: bytes) -> Answer:
+        self._settle(round_)
+        if request.asked or draft.known:
+            found = _uncounted(request, draft, round_.lines())
+            if found is not None:
+                if draft.known:
+                    round_.write(round_.until, permit_log.used_again(draft.known))
+                return Answer(found)
+        answer = _decided(request, draft, round_.until, round_.now.boot, round_.count + 1)
+        if answer.permit is None:
+            return answer
+        round_.write(answer.permit.after, line, counted=1)
+        return answer._replace(over_limit=round_.count > request.rate)
 
-    def _shared(self, round_: LedgerRound, request: Request, known: int) -> Answer:
-        if request.asked and (left := self._left(request.asked, round_)) is not None:
-            if known:
-                round_.learn(known)
-            return Answer(left)
-        now, rate = round_.now.boot, request.rate
-        owed = self._alone.owed(now, round_.count)
-        before = min(max(round_.until, now) + owed.seconds, now + LATEST)
-        if known and (round_.knows(known) or self._alone.knows(known)):
-            self._write(round_, before, owed)
-            return Answer(self._permit(request, before, before))
-        after = permits.granted(before, request.kind, rate, now)
-        if after is None and request.enforce:
-            self._write(round_, before, owed)
-            return Answer(None, permits.wait(before, request.kind, rate, now), over_limit=True)
-        if after is None:
-            after = permits.counted(before, rate, now)
-        number = round_.count + len(owed.records) + 1
-        permit = self._permit(request, before, after, known, (number, round_.generation))
-        self._write(round_, before, owed, permit)
-        if known:
-            round_.learn(known)
-        return Answer(permit, over_limit=self._may_be_over(round_, rate, after))
+    def _alone(self, request: Request, draft: Permit, line: bytes) -> Answer:
+        """Decide by what can be read without a lock, and what this process counted."""
+        if (found := _uncounted(request, draft, self._lines())) is not None:
+            return Answer(found)
+        now, answer = self._now(), Answer(None)
+        read, _ = self._read(now)
 
-    def _may_be_over(self, round_: LedgerRound, rate: float, until: float) -> bool:
-        """Looks at one record: the one that is over the limit together with this one, if it is within the hour."""
-        if rate >= permit_log.SLOTS:
-            return until - round_.now.boot > permits.HOUR
-        beyond = round_.count - int(rate)
-        found = round_.record(beyond) if beyond > 0 else None
-        return found is not None and found.age(round_.now, round_.boot_id) < permits.HOUR
+        def granted(own: Own) -> Own | None:
+            nonlocal answer
+            answer = _decided(request, draft, own.used(read, now.boot), now.boot, None)
+            if (permit := answer.permit) is None:
+                return None
+            lines = permit_log.latest(own.lines + line)
+            return Own(permit.after, own.owed + permit.after - permit.before, lines, own.back)
 
-    def _decided_alone(self, request: Request, known: int) -> Answer:
-        """Decide by what this process knows."""
-        now, round_ = self._now(), self._rounds.inside()
-        reserved = 0.0 if round_ is None else round_.reserved
-        if request.asked and (left := self._left(request.asked)) is not None:
-            return Answer(left)
-        if known and self._alone.knows(known):
-            return Answer(self._permit(request, now.boot, now.boot))
-        made: list[Permit] = []
-
-        def record(before: float, after: float) -> IdRecord:
-            made.append(self._permit(request, before, after, known))
-            return self._record(made[-1], now)
-
-        if not self._alone.take(request.kind, request.rate, request.enforce, now.boot, reserved, record):
-            used = max(self._alone.use.until, now.boot) + reserved
-            return Answer(None, permits.wait(used, request.kind, request.rate, now.boot), over_limit=True)
-        if known:
-            self._alone.learn(known)
-            self._rounds.put_off(lambda round_: round_.learn(known))
-        over = len(self._alone.use.records) > request.rate or made[-1].after - now.boot > permits.HOUR
-        return Answer(made[-1], 0.0, over)
-
-    def _left(self, asked: list[Permit], round_: LedgerRound | None = None) -> Permit | None:
-        """One of them that was counted, and did not go back."""
-        for permit in asked:
-            found = self._alone.find(_key(permit))
-            if found is None and round_ is not None:
-                found = round_.find(permit.number, _key(permit))
-            if found is not None and found.ended != UNSENT:
-                return permit
-        return None
+        own = self._change(granted)
+        if own is None:
+            return answer
+        over = permit_log.count(own.lines) > request.rate or own.until - now.boot > permits.HOUR
+        return answer._replace(over_limit=over)
 
     def _settle(self, round_: LedgerRound) -> None:
-        """Add what this process granted alone."""
-        now = round_.now.boot
-        owed = self._alone.owed(now, round_.count)
-        self._write(round_, min(max(round_.until, now) + owed.seconds, now + LATEST), owed)
-
-    def _write(self, round_: LedgerRound, before: float, owed: Owed, permit: Permit | None = None) -> None:
-        until = before if permit is None else permit.after
-        records = owed.records if permit is None else [*owed.records, self._record(permit, round_.now)]
-        count = round_.count + len(records)
-        try:
-            if records:
-                round_.write(until, records)
-            self._alone.settled(until, owed)
-        except BaseException:
-            if round_.count == count:
-                self._alone.settled(until, owed)
-            else:
-                self._alone.read(before)  # it holds even if nothing can be written
-            raise
+        """Add what this process counted alone, and what it has to say."""
+        own, now = self._own, round_.now.boot
+        if not (own.lines or own.back):
+            return
+        until, lines = own.used(round_.until, now), own.lines
+        kept = round_.lines() if own.back else b""
+        for permit in own.back:
+            if permit_log.is_in_use(permit, kept + lines):
+                until = permits.given_back(until, permit.after - permit.before, now - permit.at)
+                lines += permit_log.went_back(permit)
+        round_.write(until, lines, permit_log.count(lines))
+        self._change(lambda later: later.without(own))
 
     def _explained(self, request: Request, answer: Answer) -> Answer:
         """With the figures: how many within the hour, by which line, in which pattern."""
-        now, site, alone = self._now(), permit_log.shown(request.site), self._alone.use.records
-        young = [
-            record
-            for record in [*(self._ledger.records() if self._ledger else ()), *map(permit_log.read_back, alone)]
-            if record.age(now, self._boot_id) < permits.HOUR
-        ]
-        in_hour = permit_log.in_hour(young, self._alone.use.until - now.boot, request.rate)
+        now = self._now()
+        young, (read, count) = permit_log.records(self._lines(), now), self._read(now)
+        in_hour = permit_log.in_hour(young, self._own.used(read, now.boot) - now.boot, request.rate, count)
         if answer.permit is not None and in_hour <= request.rate:
             return Answer(answer.permit)
         told_before = request.site in self._told
         if request.kind is Kind.FIRST or in_hour > request.rate:
             self._told.add(request.site)  # a lane that is refused what is left for producers tells nobody
         recent = [record for record in young if record.ended != UNSENT]
-        by_site = sum(record.site == site for record in recent)
-        pattern = patterns.find(recent, site)
+        by_site = sum(record.site == request.site for record in recent)
+        pattern = patterns.find(recent, request.site)
         return answer._replace(in_hour=in_hour, by_site=by_site, pattern=pattern, told_before=told_before)
 
-    def _permit(
-        self, request: Request, before: float, after: float, known: int = 0, count: tuple[int, int] | None = None
-    ) -> Permit:
-        """One that is about to be counted."""
-        number, generation = count or (None, None)
-        permit = Permit(next(_serials), request.kind, request.site, before, after, number, generation, known)
-        if request.asked is not None:
-            request.asked.append(permit)
-        return permit
+    def _change(self, to: Callable[[Own], Own | None]) -> Own | None:
+        """Replace what this process counted, unless `to` answers None, by what it answers. `to` may be called again.
 
-    def _record(self, permit: Permit, now: Times) -> IdRecord:
-        until = Times(permit.after, now.wall + permit.after - now.boot)
-        number, boot_id = permit.number or 0, self._boot_id
-        return IdRecord(number, permit.serial, permit_record.this(), permit.kind, permit.site, now, until, boot_id)
+        No lock: a signal handler or a destructor may come in the middle of a step and take one of its own.
+        """
+        while True:
+            before = self._own
+            after = to(before)
+            # No call and no jump back between these two: no signal handler, and no other thread.
+            if self._own is before:
+                if after is not None:
+                    self._own = after
+                return after
 
-    @property
-    def _boot_id(self) -> int:
-        return permit_record.boot_id() if self._ledger is not None else _NO_BOOT
+    def _round(self, act: Callable[[LedgerRound], _Result]) -> _Result | None:
+        """None without a ledger, where it cannot be locked or written, and inside a round of this thread."""
+        if self._ledger is None or self._is_inside():
+            return None
+        thread, round_ = threading.get_ident(), None
+        try:
+            with permit_record.work().lock:  # a fork waits for it
+                round_ = LedgerRound(self._ledger)
+                self._rounds[thread] = weakref.ref(round_)
+                with round_:
+                    return act(round_)
+        except (LedgerError, OSError, ValueError) as error:
+            self._problem = str(error) if self._problem is None else self._problem
+            return None
+        except BaseException as error:
+            round_ = None
+            clear_frames(error.__traceback__)  # who keeps a time limit would keep the lock
+            raise
+        finally:
+            self._rounds.pop(thread, None)
+
+    def _is_inside(self) -> bool:
+        """Whether a signal handler or a destructor has interrupted a round of this thread."""
+        reference = self._rounds.get(threading.get_ident())
+        round_ = None if reference is None else reference()
+        return round_ is not None and not round_.closed
 
     def _now(self) -> Times:
         return permit_record.now() if self._ledger is not None else Times(clock.monotonic(), clock.time())
 
+    def _read(self, now: Times) -> tuple[float, int]:
+        """What a ledger says without its lock; zeros without one."""
+        return self._ledger.peek(now) if self._ledger is not None else (0.0, 0)
 
-def _key(permit: Permit) -> tuple[int, int]:
-    return permit_record.this().token, permit.serial
+    def _lines(self) -> bytes:
+        """All that is said of permits, with what no ledger knows."""
+        return (self._ledger.lines() if self._ledger is not None else b"") + self._own.lines
+
+
+def _uncounted(request: Request, draft: Permit, lines: bytes) -> Permit | None:
+    """One that an interrupted call has counted, or for a transactional ID that is known. None: it is to be counted."""
+    for permit in request.asked or ():
+        if permit_log.is_in_use(permit, lines):
+            return permit
+    return draft._replace(known="") if draft.known and permit_log.knows(lines, draft.known) else None
+
+
+def _decided(request: Request, draft: Permit, used: float, now: float, number: int | None) -> Answer:
+    """With a permit that is about to be counted, if it is granted."""
+    after = permits.granted(used, request.kind, request.rate, now)
+    if after is None and request.enforce:
+        return Answer(None, permits.wait(used, request.kind, request.rate, now), over_limit=True)
+    after = permits.counted(used, request.rate, now) if after is None else after
+    permit = draft._replace(before=max(used, now), after=after, number=number)
+    if request.asked is not None:  # once: what is another one would go back
+        request.asked[:] = [*(other for other in request.asked if other.serial != permit.serial), permit]
+    return Answer(permit)
+
+
+def _hashed(transactional_id: str, identity: tuple[str, str]) -> str:
+    """16 letters that differ between clusters and principals."""
+    key = blake2b("\0".join(identity).encode(errors="surrogatepass"), digest_size=32).digest()
+    return blake2b(transactional_id.encode(errors="surrogatepass"), digest_size=8, key=key).hexdigest()
+
+
+def _warn(problem: str) -> None:
+    """On a thread of its own: who asks may hold locks, which a log handler may wait for."""
+    with permit_record.work():  # a fork waits for it
+        logger.warning(
+            "producer IDs (KIP-936) are counted by this process alone, until a ledger of this host can be used: %s",
+            problem,
+        )
 
 
 _guards: dict[tuple[tuple[str, str], Place], Guard] = {}

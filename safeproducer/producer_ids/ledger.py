@@ -1,43 +1,240 @@
-"""A ledger: what the processes of a host count permits in, in one or two copies of which the later time counts.
+"""A ledger: what the processes of a host count permits in, in one or two copies of which the larger count holds.
 
-Each round opens, locks, reads, writes and closes them. Nothing stays open between rounds: a process may close all of
-its descriptors when it becomes a daemon.
+A copy is a file: a header, which decides, and lines for people. Each round opens, locks, reads, writes and closes the
+copies. Nothing stays open between rounds: a process may close all of its descriptors when it becomes a daemon.
+
+A lock excludes threads as well as processes, because each round has a descriptor of its own. It ends with the
+descriptor, which ends with its object: nothing stays locked behind a signal handler that raises.
 """
 
 from __future__ import annotations
 
-import _thread
+import errno
+import math
 import os
-import threading
-import weakref
-from collections.abc import Callable
+import stat
+import struct
+import sys
+import zlib
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
-from traceback import clear_frames
-from typing import TypeVar
+from io import FileIO
+from typing import Self
 
-from safeproducer.producer_ids import ledger_file, ledger_header, ledger_places, permit_log, permit_record
-from safeproducer.producer_ids.ledger_file import RING_AT, LedgerCopy, LedgerError, LockedError, Patience
-from safeproducer.producer_ids.ledger_header import Header, Unreadable
-from safeproducer.producer_ids.ledger_places import Place
-from safeproducer.producer_ids.ledger_transaction import LedgerRound
-from safeproducer.producer_ids.local_permits import Alone
-from safeproducer.producer_ids.permit_record import IdRecord, Times
+from safeproducer.policy.permits import HOUR, MOST_DEBT
+from safeproducer.producer_ids import ledger_places, permit_log, permit_record
+from safeproducer.producer_ids.ledger_places import SUFFIX, Place
+from safeproducer.producer_ids.permit_record import Times
 from safeproducer.runtime import clock
-from safeproducer.runtime.log import logger
+from safeproducer.runtime.patience import Patience, until
 
 WAITS = 0.05
 """Seconds for which a round waits for another one, at most."""
 _RESTS, _SHORTLY = 1.0, 0.005
 """After it was in vain a round waits for so many seconds at most, for so long: a stopped process may hold the lock for
 hours."""
+MOST = 64
+"""Ledgers in a directory."""
+LATEST = HOUR + MOST_DEBT
+"""Seconds from now, beyond which nothing that we wrote can be."""
+SIZE, VERSION = 64, 2
+_MOST = SIZE + permit_log.MOST
+DAMAGED, NEWER = "damaged", "of a newer version"
+_MAGIC = b"SPid"
+_FORM = struct.Struct("<4sHxxQqqQ20xI")
+_NAMES = ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY", "O_NOINHERIT")
+_OPEN = sum(getattr(os, name, 0) for name in _NAMES)
+_THERE, _MADE = os.O_RDWR | _OPEN, os.O_RDWR | os.O_CREAT | _OPEN
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _locked(file: FileIO) -> bool:
+        file.seek(1 << 30)  # behind all content: nobody may read what is locked
+        with suppress(OSError):
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            return file.seek(0) == 0
+        return False
+else:
+    import fcntl
+
+    def _locked(file: FileIO) -> bool:
+        with suppress(BlockingIOError):
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        return False
 
 
-def name_of(identity: tuple[str, str]) -> str:
-    """The file for a cluster and principal: a hash, because the name is content."""
-    return (
-        blake2b("\0".join(identity).encode(errors="surrogatepass"), digest_size=16).hexdigest() + ledger_places.SUFFIX
-    )
+class LedgerError(Exception):
+    """A ledger, or a copy of it, cannot be used; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Up to when the hour is used, by both clocks, and how many permits were counted; 0 for `boot_id`: not known."""
+
+    boot_id: int
+    until: Times
+    count: int
+
+    def used_until(self, now: Times, boot_id: int) -> float:
+        """By the boot clock of the present, which no step of the time of day moves."""
+        if boot_id and boot_id == self.boot_id:
+            return min(self.until.boot, now.boot + LATEST)
+        # At another start of the system the clock of the day may have been set: the hour and the debt began to come
+        # back when the system started, at the latest.
+        latest = LATEST if boot_id and self.boot_id else now.boot + LATEST
+        return min(now.boot + self.until.wall - now.wall, latest, now.boot + LATEST)
+
+
+def encode(header: Header) -> bytes:
+    """64 bytes. Times are rounded up: nothing may be granted by a rounding."""
+    boot, wall = math.ceil(header.until.boot * 1e9), math.ceil(header.until.wall * 1e9)
+    body = _FORM.pack(_MAGIC, VERSION, header.boot_id, boot, wall, header.count, 0)[: SIZE - 4]
+    return body + zlib.crc32(body).to_bytes(4, "little")
+
+
+def decode(data: bytes) -> Header | str:
+    """What a file begins with, or what is wrong with it. Magic, version and checksum stay where they are."""
+    if len(data) < SIZE:
+        return DAMAGED
+    magic, version, boot_id, boot, wall, count, check = _FORM.unpack_from(data)
+    if magic != _MAGIC or check != zlib.crc32(data[: SIZE - 4]) or version < VERSION:
+        return DAMAGED
+    return NEWER if version > VERSION else Header(boot_id, Times(boot / 1e9, wall / 1e9), count)
+
+
+def content_of(path: str, size: int = -1) -> bytes:
+    """What is there, without a lock and without a change; empty when it cannot be read."""
+    try:
+        with FileIO(os.open(path, os.O_RDONLY | _OPEN)) as file:
+            return file.read(size)
+    except (OSError, ValueError):
+        return b""
+
+
+class LedgerCopy:
+    """An open, locked file. `header`: what it begins with; empty when it was just made."""
+
+    __slots__ = ("file", "header", "path", "size")
+
+    def __init__(self, path: str, file: FileIO, size: int) -> None:
+        self.path, self.file, self.size = path, file, size
+        self.header = decode(file.read(SIZE)) if size else ""
+
+    def lines(self) -> bytes:
+        self.file.seek(SIZE)
+        return self.file.read()
+
+    def write(self, header: bytes, lines: bytes, anew: bool) -> None:
+        """Add lines first, or put them in place of all others, and what decides last: who is killed counted nothing."""
+        if anew:
+            self._decide(header)
+            self.file.truncate(SIZE)
+        with suppress(OSError):  # on a disk that is full, too, the header counts
+            self.file.seek(0, os.SEEK_END)
+            self.file.write(lines)
+        self._decide(header)
+
+    def _decide(self, header: bytes) -> None:
+        self.file.seek(0)
+        if self.file.write(header) != SIZE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+
+
+def opened(path: str, patience: Patience, flags: int = _MADE) -> LedgerCopy:
+    """The copy at `path`, locked. Raises LedgerError for one that cannot be used, BlockingIOError when it cannot be
+    locked in time, OSError."""
+    while True:
+        try:
+            file = FileIO(os.open(path, flags, 0o600), "r+")
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise LedgerError(f"{path} is a symbolic link") from None
+            raise
+        try:
+            if not until(partial(_locked, file), patience):
+                raise BlockingIOError(f"{path} is locked by another process")
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != ledger_places.user():
+                raise LedgerError(f"{path} is no regular file of this user")
+            copy = LedgerCopy(path, file, found.st_size)
+            if copy.header == NEWER:
+                raise LedgerError(f"{path} was written by a newer version of safeproducer")
+            if found.st_nlink:
+                return copy
+        except BaseException:
+            file.close()
+            raise
+        file.close()  # it was deleted before it was locked
+
+
+class LedgerRound:
+    """The content of a ledger while its copies are locked, and a way to change it. One thread; may raise LedgerError.
+
+    `until`: up to when the hour is used. `count`: how many permits were counted.
+    """
+
+    now = Times(0.0, 0.0)
+    until = 0.0
+    count = 0
+    closed = False
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._copies: list[LedgerCopy] = []
+        self._boot_id = permit_record.boot_id()
+
+    def __enter__(self) -> Self:
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _begin(self) -> None:
+        self._copies, self.now = self._ledger.copies(), permit_record.now()
+        headers = [copy.header for copy in self._copies if isinstance(copy.header, Header)]
+        if headers:
+            self.until = max(header.used_until(self.now, self._boot_id) for header in headers)
+            self.count = max(header.count for header in headers)
+        elif any(copy.header for copy in self._copies):  # all are damaged: the hour counts as used up
+            self.until = self.now.boot + HOUR
+        first = self._copies[0]
+        if not headers or any(copy.header != first.header or copy.size > _MOST for copy in self._copies):
+            # One is new, damaged, or was left behind when a process was killed. Or there are too many lines.
+            leader = max(self._copies, key=lambda copy: copy.header.count if isinstance(copy.header, Header) else -1)
+            lines = permit_log.latest(leader.lines()) if headers else b""
+            self.write(self.until, lines, anew=True)
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Also in a forked child, which must not keep the lock of its parent."""
+        self.closed = True
+        for copy in self._copies:
+            copy.file.close()
+
+    def lines(self) -> bytes:
+        return self._copies[0].lines()
+
+    def write(self, until: float, lines: bytes, counted: int = 0, anew: bool = False) -> None:
+        """The hour is used up to `until`, and so many more permits were counted. `anew`: there are no other lines."""
+        count, wall = self.count + counted, self.now.wall + until - self.now.boot
+        header = encode(Header(self._boot_id, Times(until, wall), count))
+        for copy in tuple(self._copies):
+            try:
+                copy.write(header, lines, anew)
+            except (OSError, ValueError):  # ValueError: closed, in a child that a signal handler forked
+                copy.file.close()
+                self._copies.remove(copy)  # the rest of the round does without it
+        if not self._copies:
+            raise LedgerError("no copy can be written")
+        self.until, self.count = until, count
 
 
 class Ledger:
@@ -46,174 +243,82 @@ class Ledger:
     def __init__(self, identity: tuple[str, str], place: Place) -> None:
         self._name = name_of(identity)
         self._place = place
-        self._directories: list[str] = []
-        self._paths: list[str] = []
         self._impatient_until = 0.0
 
-    def round(self) -> LedgerRound:
-        """`with ledger.round() as round:` Entering it raises LedgerError when no copy can be used."""
-        return LedgerRound(self.copies)
+    def lines(self) -> bytes:
+        """Those of the first copy that has any."""
+        return next(filter(None, (content_of(path)[SIZE:] for path in self._paths()[0])), b"")
 
-    def records(self) -> list[IdRecord]:
-        """The latest permits, in order. Waits for nobody: what is just being written is left out."""
-        for path in self._known_paths():
-            found = permit_log.records(ledger_file.content_of(path)[RING_AT:])
-            if found:  # copies are equal, but for what is damaged
-                return found
-        return []
+    def peek(self, now: Times) -> tuple[float, int]:
+        """Up to when the hour is used, and how many permits were counted, as it was a moment ago. Waits for nobody."""
+        found = [decode(content_of(path, SIZE)) for path in self._paths()[0]]
+        told = [(one.used_until(now, permit_record.boot_id()), one.count) for one in found if isinstance(one, Header)]
+        return max(told, default=(0.0, 0))
 
-    def peek(self, now: Times) -> float | None:
-        """Up to when the hour is used, as it was a moment ago, without the lock; None when no copy tells."""
-        found = (ledger_header.decode(ledger_file.content_of(path, ledger_header.SIZE)) for path in self._known_paths())
-        return max(
-            (one.used_until(now, permit_record.boot_id()) for one in found if isinstance(one, Header)), default=None
-        )
-
-    def _known_paths(self) -> list[str]:
-        """Those of the last round, or where the first one will look."""
-        return self._paths or [
-            os.path.join(directory, self._name) for directory in ledger_places.directories(self._place)
-        ]
+    def _paths(self) -> tuple[list[str], list[str]]:
+        directories, problems = ledger_places.prepared(self._place)
+        return [os.path.join(directory, self._name) for directory in directories], problems
 
     def copies(self) -> list[LedgerCopy]:
-        """All that can be used, open and locked."""
+        """All that can be used, open and locked. Raises LedgerError when none can."""
+        paths, problems = self._paths()
         patience = Patience(_SHORTLY if clock.real() < self._impatient_until else WAITS)
-        while True:
-            found = self._attempt(patience)
-            if found is not None:
-                return found
-
-    def _attempt(self, patience: Patience) -> list[LedgerCopy] | None:
-        """None when another process made a copy at the same time."""
-        directories, problems = ledger_places.prepared(self._place)
-        if directories != self._directories:
-            self._paths = [os.path.join(directory, self._name) for directory in directories]
-            self._directories = directories
         copies: list[LedgerCopy] = []
-        whole = False
         try:
-            missing = self._opened(copies, problems, patience)
-            for copy in copies:
-                if copy.content is Unreadable.NEWER:
-                    raise LedgerError(f"{copy.path} was written by a newer version of safeproducer")
-            whole = not missing or self._made(missing, copies, problems)
-            if whole and not copies:
+            for path in paths:
+                try:
+                    copies.append(opened(path, patience))
+                except BlockingIOError as error:
+                    if clock.real() >= self._impatient_until:
+                        self._impatient_until = clock.real() + _RESTS
+                    problems.append(str(error))
+                    if not copies:  # who waits for the same one would decide by the other copy, too
+                        break
+                except (OSError, LedgerError) as error:
+                    problems.append(str(error))
+            if not copies:
                 raise LedgerError("; ".join(problems) or "there is no directory for it")
-            return copies if whole else None
-        finally:
-            if not whole:
-                for copy in copies:
-                    copy.close()
-
-    def _opened(self, copies: list[LedgerCopy], problems: list[str], patience: Patience) -> list[str]:
-        """Add those that are there to `copies`; the paths of the missing ones."""
-        missing = []
-        for path in self._paths:
-            try:
-                copy = ledger_file.opened(path, patience)
-                if copy is None:
-                    missing.append(path)
-                else:
-                    copies.append(copy)
-            except LockedError as error:
-                if clock.real() >= self._impatient_until:
-                    self._impatient_until = clock.real() + _RESTS
-                if not copies:  # who waits for the same one would decide by the other copy, too
-                    raise
-                problems.append(str(error))
-            except (OSError, LedgerError) as error:
-                problems.append(str(error))
-        return missing
-
-    def _made(self, missing: list[str], copies: list[LedgerCopy], problems: list[str]) -> bool:
-        """Add new ones to `copies`; False when another process did the same."""
-        for path in missing:
-            try:
-                header = Header(permit_record.some_id(), permit_record.boot_id(), Times(0.0, 0.0), 0)
-                copy = ledger_file.made(path, header)
-            except OSError as error:
-                problems.append(str(error))
-                continue
-            if copy is None:
-                return False
-            copies.append(copy)
-            ledger_file.sweep(os.path.dirname(path), keep=self._name)
-        return True
-
-
-_Result = TypeVar("_Result")
-_LATER = 1000
-"""What waits for a ledger at most: remarks for people, and permits to give back."""
-
-
-class Rounds:
-    """Any thread, signal handlers and destructors. `later`: what the next round is to do."""
-
-    def __init__(self, ledger: Ledger | None) -> None:
-        self._ledger = ledger
-        self._rounds: dict[int, weakref.ref[LedgerRound]] = {}
-        self._problem: str | None = None
-        self.later: list[Callable[[LedgerRound], object]] = []
-
-    def renew(self) -> None:
-        """In a child: a round of its parent is not its own."""
-        for round_ in [reference() for reference in self._rounds.values()]:
-            if round_ is not None:
-                round_.close()
-        self._rounds.clear()
-        self.later = []
-        self._problem = None
-
-    def run(self, act: Callable[[LedgerRound], _Result], alone: Alone, reserved: float = 0.0) -> _Result | None:
-        """None without a ledger, where it cannot be used, and inside a round of this thread."""
-        thread, round_ = threading.get_ident(), None
-        if self._ledger is None or (thread in self._rounds and self.inside() is not None):
-            return None
-        try:
-            with permit_record.work().lock:  # a fork waits for it
-                round_ = LedgerRound(self._ledger.copies)
-                round_.reserved = reserved
-                self._rounds[thread] = weakref.ref(round_)
-                with round_:
-                    while self.later:
-                        due = self.later[0]
-                        due(round_)
-                        self.later.remove(due)
-                    return act(round_)
-        except (LedgerError, OSError, ValueError) as error:
-            if isinstance(error, LockedError):
-                alone.read(self._ledger.peek(permit_record.now()) or 0.0)
-            self._problem = str(error) if self._problem is None else self._problem
-            return None
-        except BaseException as error:
-            round_ = None
-            clear_frames(error.__traceback__)  # who keeps a time limit would keep the lock
+            for copy in copies:
+                if not copy.header:
+                    sweep(os.path.dirname(copy.path), keep=self._name)
+        except BaseException:
+            for copy in copies:
+                copy.file.close()
             raise
-        finally:
-            self._rounds.pop(thread, None)
-
-    def put_off(self, act: Callable[[LedgerRound], object]) -> None:
-        """Have it done by the next round."""
-        if self._ledger is not None and len(self.later) < _LATER:
-            self.later.append(act)
-
-    def inside(self) -> LedgerRound | None:
-        """The round of this thread that a signal handler or a destructor has interrupted."""
-        reference = self._rounds.get(threading.get_ident())
-        round_ = None if reference is None else reference()
-        return None if round_ is None or round_.closed else round_
-
-    def tell_problem(self) -> None:
-        """On a thread of its own: who asks may hold locks, which a log handler may wait for."""
-        if self._problem and self.inside() is None:
-            problem, self._problem = self._problem, ""
-            with suppress(RuntimeError):  # the interpreter ends
-                _thread.start_new_thread(_warn, (problem,))
+        return copies
 
 
-def _warn(problem: str) -> None:
-    with permit_record.work():  # a fork waits for it
-        logger.warning(
-            "producer IDs (KIP-936) are counted by this process alone, until a ledger of this host can be used: %s",
-            problem,
-        )
+def name_of(identity: tuple[str, str]) -> str:
+    """The file for a cluster and principal: a hash, because the name is content."""
+    return blake2b("\0".join(identity).encode(errors="surrogatepass"), digest_size=16).hexdigest() + SUFFIX
+
+
+def sweep(directory: str, keep: str) -> None:
+    """Delete ledgers whose hour is over, and the oldest ones beyond 64; never the one named `keep`.
+
+    Each FakeCluster has new ports, and so a new ledger.
+    """
+    with suppress(OSError):  # another process deletes, too
+        names = [name for name in os.listdir(directory) if name.endswith(SUFFIX) and name != keep]
+        paths = [os.path.join(directory, name) for name in names]
+        ages = {path: abs(clock.time() - os.lstat(path).st_mtime) for path in paths}
+        excess = len(ages) + 1 - MOST
+        for path in sorted(paths, key=lambda path: -ages[path]):
+            excess -= _deleted(path, ages[path], at_once=excess > 0)
+
+
+def _deleted(path: str, age: float, at_once: bool) -> bool:
+    """Not one that is in use just now, nor one that is not ours or of a newer version."""
+    with suppress(OSError, LedgerError):
+        copy, now = opened(path, Patience(0.0), _THERE), permit_record.now()
+        with copy.file:
+            unused = not isinstance(copy.header, Header) or (
+                copy.header.used_until(now, permit_record.boot_id()) <= now.boot
+            )
+            if not at_once and (age < HOUR or not unused):
+                return False
+            if sys.platform == "win32":
+                copy.file.close()  # it deletes no open file
+            os.unlink(path)  # locked: who waits for it finds that it is gone, and makes a new one
+            return True
+    return False

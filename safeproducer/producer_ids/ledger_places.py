@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from typing import NamedTuple
@@ -21,15 +22,13 @@ class Place(NamedTuple):
 
 AUTO = Place("auto")
 OFF = Place("off")
-
-
 SUFFIX = ".ledger"
 AUTO_VARIABLE = "SAFEPRODUCER_PRODUCER_IDS_AUTO"
 """An environment variable: the directories that "auto" takes, as in PATH. The pytest plug-in sets it."""
 
-SUPPORTED = sys.platform in ("linux", "darwin")
+SUPPORTED = sys.platform in ("linux", "darwin", "win32")
 _MEMORY = "/dev/shm"  # noqa: S108
-"""Not there on macOS, nor in most sandboxes for functions."""
+"""Not there on macOS and Windows, nor in most sandboxes for functions."""
 _MOUNTS = "/proc/self/mountinfo"
 _NETWORK = (
     *("nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "ceph", "lustre", "gpfs", "glusterfs", "beegfs", "ocfs2"),
@@ -37,8 +36,14 @@ _NETWORK = (
 )
 
 
+def user() -> int:
+    """Whose files are used. Windows has no numbers of users: there os.stat() tells 0 for all."""
+    effective: Callable[[], int] | None = getattr(os, "geteuid", None)
+    return effective() if effective is not None else 0
+
+
 def directories(place: Place) -> list[str]:
-    """Where ledgers of `place` are, the first one first; none for "off" and on other systems than Linux and macOS.
+    """Where ledgers of `place` are, the first one first; none for "off" and on a system without ledgers.
 
     "auto": memory that the containers of a Kubernetes pod and a service with PrivateTmp keep, and the temporary
     directory, which a restarted container keeps, and which is all that a sandbox for functions has.
@@ -49,37 +54,16 @@ def directories(place: Place) -> list[str]:
         return [place.setting]
     if named := os.environ.get(AUTO_VARIABLE):
         return named.split(os.pathsep)
-    # Not tempfile: it would take the working directory when there is no other.
-    roots = dict.fromkeys((_MEMORY, os.environ.get("TMPDIR") or "/tmp"))  # noqa: S108
-    return [os.path.join(root, f"safeproducer-{os.geteuid()}") for root in roots if os.path.isabs(root)]
+    # Not tempfile: it would take the working directory when there is no other. TEMP is the user's own on Windows.
+    temporary = os.environ.get("TMPDIR") or (os.environ.get("TEMP", "") if sys.platform == "win32" else "/tmp")  # noqa: S108
+    roots = dict.fromkeys((_MEMORY, temporary))
+    return [os.path.join(root, f"safeproducer-{user()}") for root in roots if os.path.isabs(root)]
 
 
 def prepared(place: Place) -> tuple[list[str], list[str]]:
     """(those that can be used, made where they were missing; what is wrong with the others)."""
-    usable, problems, ours = [], [], place == AUTO
-    for directory in directories(place):
-        wrong = None if _is_as_it_was(directory, ours) else problem(directory, ours=ours)
-        if wrong is None:
-            usable.append(directory)
-        else:
-            problems.append(wrong)
-    return usable, problems
-
-
-_good: dict[tuple[str, bool], tuple[int, ...]] = {}
-"""By directory and whether it is ours: what it was when nothing was wrong with it."""
-
-
-def _is_as_it_was(directory: str, ours: bool) -> bool:
-    """Whether nothing was wrong with it, and it is still the same one, with the same rights and owner."""
-    known = _good.get((directory, ours))
-    if known is None:
-        return False
-    try:
-        found = os.lstat(directory)
-        return known == (found.st_dev, found.st_ino, found.st_mode, found.st_uid)
-    except OSError:
-        return False
+    found = {directory: problem(directory, ours=place == AUTO) for directory in directories(place)}
+    return [directory for directory, wrong in found.items() if wrong is None], list(filter(None, found.values()))
 
 
 def unusable(directory: str) -> str | None:
@@ -87,7 +71,7 @@ def unusable(directory: str) -> str | None:
     if not os.path.isabs(directory):
         return f"{directory} is no absolute path"
     if not SUPPORTED:
-        return "ledgers are kept on Linux and macOS only"
+        return "ledgers are kept on Linux, macOS and Windows only"
     wrong = problem(directory, make=False)
     if wrong is None and os.path.isdir(directory) and not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
         wrong = f"this process may not write to {directory}"
@@ -100,16 +84,13 @@ def problem(directory: str, make: bool = True, ours: bool = False) -> str | None
         found = _made(directory) if make else os.lstat(directory)
         if not stat.S_ISDIR(found.st_mode):
             return f"{directory} is no directory" + (", but a symbolic link" if stat.S_ISLNK(found.st_mode) else "")
-        if found.st_uid != os.geteuid():
+        if found.st_uid != user():
             return f"{directory} belongs to another user"
         if ours and stat.S_IMODE(found.st_mode) & 0o077:
             os.chmod(directory, 0o700)
-            found = os.lstat(directory)
-        elif not ours and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        elif not ours and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and sys.platform != "win32":
             return f"{directory} may be written to by other users"
         network = _network(found.st_dev)
-        if network is None:
-            _good[directory, ours] = found.st_dev, found.st_ino, found.st_mode, found.st_uid
     except FileNotFoundError:
         parent = os.path.dirname(directory.rstrip("/"))
         if make or not os.access(parent, os.W_OK | os.X_OK):
@@ -121,17 +102,16 @@ def problem(directory: str, make: bool = True, ours: bool = False) -> str | None
 
 
 def _made(directory: str) -> os.stat_result:
-    try:
+    with suppress(FileNotFoundError):
         return os.lstat(directory)
-    except FileNotFoundError:
-        with suppress(FileExistsError):  # another process made it just now
-            os.mkdir(directory, 0o700)
-        return os.lstat(directory)
+    with suppress(FileExistsError):  # another process made it just now
+        os.mkdir(directory, 0o700)
+    return os.lstat(directory)
 
 
 @cache
 def _network(device: int) -> str | None:
-    """The name of the network file system on it, if it is one."""
+    """The name of the network file system on it, if it is one. Linux tells."""
     try:
         with open(_MOUNTS, errors="surrogateescape") as mounts:
             lines = mounts.read().splitlines()

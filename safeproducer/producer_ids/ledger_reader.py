@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
-from safeproducer.producer_ids import ledger_file, ledger_header, ledger_places, patterns, permit_log, permit_record
-from safeproducer.producer_ids.ledger_file import RING_AT
-from safeproducer.producer_ids.ledger_header import Header, Unreadable
-from safeproducer.producer_ids.ledger_places import AUTO, Place
+from safeproducer.producer_ids import ledger, ledger_places, patterns, permit_log, permit_record
+from safeproducer.producer_ids.ledger import Header
+from safeproducer.producer_ids.ledger_places import AUTO, SUFFIX, Place
 from safeproducer.producer_ids.patterns import Pattern
 from safeproducer.producer_ids.permit_record import UNSENT, IdRecord
-from safeproducer.records import CallSite
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerReading:
     """The ledger of one cluster and principal.
 
-    `name`: the hash that names its files, see `Ledger.name_of`. `paths`: its copies. `used`: seconds of the hour that
-    are used, above 3600 in debt. `count`: permits counted since it began. `records`: the latest ones, in order.
-    `young`: those of them of the last hour. `problems`: one sentence for each copy that cannot be used.
+    `name`: the hash that names its files, see `name_of`. `paths`: its copies. `used`: seconds of the hour that are
+    used, above 3600 in debt. `count`: permits counted since it began. `records`: the latest ones, in order. `young`:
+    those of them of the last hour. `problems`: one sentence for each copy that cannot be used.
     """
 
     name: str
@@ -41,7 +40,7 @@ class LedgerReading:
 
     def taken(self, rate: float) -> int:
         """How many permits were granted within the hour: what a producer with this rate is told."""
-        return permit_log.in_hour(self.young, self.used, rate)
+        return permit_log.in_hour(self.young, self.used, rate, self.count)
 
     def wait(self, rate: float) -> float:
         """Seconds until the first ID of another producer would be granted, at `rate` per hour."""
@@ -49,9 +48,7 @@ class LedgerReading:
 
     def patterns(self) -> list[Pattern]:
         """The patterns of the hour's permits, for each line that took more than one."""
-        in_hour = self.in_hour
-        sites: dict[CallSite, None] = dict.fromkeys(record.site for record in in_hour)
-        found = (patterns.find(in_hour, site) for site in sites)
+        found = (patterns.find(self.in_hour, site) for site in dict.fromkeys(record.site for record in self.in_hour))
         return sorted((pattern for pattern in found if pattern is not None), key=lambda found: -found.count)
 
 
@@ -59,46 +56,32 @@ def read_ledgers(place: Place = AUTO) -> list[LedgerReading]:
     """All ledgers of `place`, by name. Raises nothing."""
     paths: dict[str, list[str]] = {}
     for directory in ledger_places.directories(place):
-        try:
-            names = os.listdir(directory)
-        except OSError:
-            continue
-        for name in names:
-            if name.endswith(ledger_places.SUFFIX):
+        with suppress(OSError):
+            for name in filter(lambda name: name.endswith(SUFFIX), os.listdir(directory)):
                 paths.setdefault(name, []).append(os.path.join(directory, name))
-    return [_read(name.removesuffix(ledger_places.SUFFIX), paths[name]) for name in sorted(paths)]
+    return [_read(name.removesuffix(SUFFIX), paths[name]) for name in sorted(paths)]
 
 
 def not_kept(place: Place = AUTO) -> list[str]:
     """Why no ledger of `place` can be used, by directory; nothing while one of them can. Changes nothing."""
-    found = [
-        (directory, ledger_places.problem(directory, make=False)) for directory in ledger_places.directories(place)
-    ]
+    found = [ledger_places.problem(directory, make=False) for directory in ledger_places.directories(place)]
+    problems = [problem for problem in found if problem is not None]
     if not found:
-        return ["ledgers are switched off, or this system is neither Linux nor macOS"]
-    problems = [problem for _, problem in found if problem is not None]
+        return ["ledgers are switched off, or this system has none"]
     return problems if len(problems) == len(found) else []
 
 
 def _read(name: str, paths: Sequence[str]) -> LedgerReading:
-    now, boot_id = permit_record.now(), permit_record.boot_id()
-    headers, records, problems = [], {}, []
-    for path in paths:
-        data = ledger_file.content_of(path)
-        found = ledger_header.decode(data)
-        if isinstance(found, Header):
-            headers.append(found)
-        else:
-            problems.append(f"{path} is {found.value if data or found is Unreadable.NEWER else 'not readable'}")
-        if found is not Unreadable.NEWER:
-            records.update({record.key: record for record in permit_log.records(data[RING_AT:])})
-    ordered = tuple(sorted(records.values(), key=lambda record: record.at.wall))
+    now, boot_id, contents = permit_record.now(), permit_record.boot_id(), [ledger.content_of(path) for path in paths]
+    found = [ledger.decode(content) if content else "not readable" for content in contents]
+    headers = [header for header in found if isinstance(header, Header)]
+    lines = max((content[ledger.SIZE :] for content in contents), key=permit_log.count)
     return LedgerReading(
         name,
         tuple(paths),
-        max([0.0, *(found.used_until(now, boot_id) - now.boot for found in headers)]),
-        max([0, *(found.count for found in headers)]),
-        ordered,
-        tuple(record for record in ordered if record.age(now, boot_id) < permits.HOUR),
-        tuple(problems),
+        max([0.0, *(header.used_until(now, boot_id) - now.boot for header in headers)]),
+        max([0, *(header.count for header in headers)]),
+        tuple(sorted(permit_log.records(lines), key=lambda record: record.at.wall)),
+        tuple(permit_log.records(lines, now)),
+        tuple(f"{path} is {wrong}" for path, wrong in zip(paths, found, strict=True) if isinstance(wrong, str)),
     )

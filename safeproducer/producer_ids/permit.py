@@ -33,9 +33,9 @@ class Request(NamedTuple):
 class Permit(NamedTuple):
     """A grant. `before` and `after` are what it made of the time up to which the hour is used; equal: not counted.
 
-    `number` is how many were counted before it and with it, `generation` which count that is: both None while the
-    process counts alone. `serial` tells the permits of one process apart. `known`: the hash of the transactional ID
-    that was learned with it, 0 for none.
+    `at` is when, by the boot clock. `number` is how many were counted before it and with it, None while the process
+    counts alone. `serial` tells the permits of one process apart. `known`: the hash of the transactional ID that was
+    learned with it, empty for none.
     """
 
     serial: int
@@ -43,9 +43,9 @@ class Permit(NamedTuple):
     site: CallSite
     before: float
     after: float
+    at: float = 0.0
     number: int | None = None
-    generation: int | None = None
-    known: int = 0
+    known: str = ""
 
 
 class Answer(NamedTuple):

@@ -20,9 +20,9 @@ from safeproducer.runtime import clock, forks
 
 UNSENT = "unsent"
 """How a native producer ended whose permit was given back."""
-
 ENDS = ("", "closed", "collected", "exit", "failed", "crashed", UNSENT, "error")
 """How a native producer ended; the empty one: not told, it still runs, or its process was killed."""
+_LINUX = "/proc/sys/kernel/random/boot_id"
 
 
 class ProcessId(NamedTuple):
@@ -41,41 +41,21 @@ class Times(NamedTuple):
 
 
 class IdRecord(NamedTuple):
-    """One permit that was counted. `number`: how many were counted with it. `until`: what it made of the hour's use.
+    """One permit that was counted.
 
-    `boot_id` says for which start of the system the times by the boot clock hold. `ended` is one of ENDS.
+    `boot_id` says for which start of the system the time by the boot clock holds. `ended` is one of ENDS.
     """
 
-    number: int
-    serial: int
     process: ProcessId
     kind: Kind
     site: CallSite
     at: Times
-    until: Times
     boot_id: int
     producer_id: int | None = None
     ended: str = ""
 
     def age(self, now: Times, boot_id: int) -> float:
         return now.boot - self.at.boot if boot_id and self.boot_id == boot_id else now.wall - self.at.wall
-
-    def amended(self, producer_id: int | None, ended: str | None) -> IdRecord:
-        """With what is known by now. A permit that went back stays so: it must not go back again."""
-        return self._replace(
-            producer_id=self.producer_id if producer_id is None else producer_id,
-            ended=self.ended if ended is None or self.ended == UNSENT else ended,
-        )
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """The same in each copy."""
-        return self.process.token, self.serial
-
-
-def some_id() -> int:
-    """Another one each time, never 0."""
-    return int.from_bytes(os.urandom(8), "little") or 1
 
 
 class _Process:
@@ -85,7 +65,7 @@ class _Process:
         self.renew()
 
     def renew(self) -> None:
-        self.token = some_id()
+        self.token = int.from_bytes(os.urandom(8), "little")
         self.named = ProcessId(0, 0, 0)
 
 
@@ -112,9 +92,6 @@ def work() -> forks.Work:
     return found
 
 
-_LINUX = "/proc/sys/kernel/random/boot_id"
-
-
 def now() -> Times:
     return Times(clock.boot(), clock.time())
 
@@ -124,7 +101,7 @@ def boot_id() -> int:
     """Another number after each start of the system; 0 when the system does not tell."""
     try:
         name = _linux() if sys.platform == "linux" else _mac_os_x()
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError):  # Windows has none, and no library without a name
         return 0
     return int.from_bytes(blake2b(name.strip(), digest_size=8).digest(), "little") if name.strip() else 0
 

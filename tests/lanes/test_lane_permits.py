@@ -8,10 +8,8 @@ import pytest
 
 from safeproducer import HoldReason, ProducerIdLimitError, SafeProducer
 from safeproducer.policy.permits import Kind
-from safeproducer.producer_ids import ledger_header, permit_log
-from safeproducer.producer_ids.ledger_file import RING_AT
-from safeproducer.producer_ids.ledger_header import Header
-from safeproducer.producer_ids.permit_record import UNSENT
+from safeproducer.producer_ids.ledger_places import Place
+from safeproducer.producer_ids.ledger_reader import read_ledgers
 from safeproducer.testing import FakeCluster
 from tests.lanes.conftest import BATCH, LATE, RETAIN, Changes, Make
 from tests.lanes.traffic import Traffic, most_unresolved
@@ -68,12 +66,8 @@ def test_the_buffered_path_beside_the_direct_lane_has_one(cluster: FakeCluster) 
 
 def in_the_ledger(place: Path) -> int:
     """How many permits it has counted and not got back."""
-    (file,) = place.iterdir()
-    content = file.read_bytes()
-    head = ledger_header.decode(content)
-    assert isinstance(head, Header)
-    back = sum(record.ended == UNSENT for record in permit_log.records(content[RING_AT:]))
-    return head.count - back
+    (found,) = read_ledgers(Place(str(place)))
+    return found.count - len(found.records) + len(found.in_hour)
 
 
 def test_the_ledger_counts_as_many_ids_as_wrote(make: Make, cluster: FakeCluster, tmp_path: Path) -> None:

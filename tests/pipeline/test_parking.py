@@ -21,8 +21,7 @@ from safeproducer.kafka.native import KafkaError, NativeProducer
 from safeproducer.pipeline import reuse as module
 from safeproducer.pipeline.lanes.native_producers import NativeLane, Relay
 from safeproducer.pipeline.reuse import MOST, Key, Left, Parking
-from safeproducer.producer_ids import ledger_file
-from safeproducer.runtime import clock
+from safeproducer.runtime import clock, patience
 from safeproducer.settings.config import Settings, parse
 from tests.contract.support import wait_until
 
@@ -307,7 +306,7 @@ def test_on_a_busy_machine_the_former_owners_threads_are_waited_for(
 ) -> None:
     """Half a second by the clock may be two looks, while the thread that was waited for was not run at all."""
     machine = Stalls(0.3)
-    monkeypatch.setattr(ledger_file, "time", machine)
+    monkeypatch.setattr(patience, "time", machine)
     monkeypatch.setattr(clock, "monotonic", machine.monotonic)
     monkeypatch.setattr(clock, "sleep", machine.sleep)
     threads, serving = {name: mock.Mock() for name in ("sender", "metadata")}, set[int]()

@@ -12,11 +12,17 @@ import pytest
 
 from safeproducer.producer_ids import ledger_places, permit_record
 from safeproducer.producer_ids.guard import AUTO, Guard, Kind, Request
+from safeproducer.producer_ids.ledger import Ledger, LedgerRound
 from safeproducer.records import CallSite
 from safeproducer.runtime import clock
 
 IDENTITY = ("kafka-1:9092", "User:ANONYMOUS")
 SITE = CallSite("app.py", 7, "handler")
+
+
+def locked() -> LedgerRound:
+    """A round of another process: `with locked():`."""
+    return LedgerRound(Ledger(IDENTITY, AUTO))
 
 
 class Clock:

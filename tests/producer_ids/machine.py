@@ -13,10 +13,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from safeproducer.producer_ids import ledger_header, ledger_transaction, permit_record
+from safeproducer.producer_ids import ledger, permit_record
 from safeproducer.producer_ids.guard import Answer, Guard, Kind, Permit, Request
-from safeproducer.producer_ids.ledger_header import Header
-from safeproducer.producer_ids.ledger_transaction import LedgerRound
+from safeproducer.producer_ids.ledger import Header, LedgerRound
 from tests.producer_ids.host import SITE, Host
 
 HOUR = Fraction(3600)
@@ -83,15 +82,15 @@ class PermitMachine(RuleBasedStateMachine):
         self.whole = True
         self.patch.setattr("safeproducer.producer_ids.ledger.WAITS", 0.0)
         self.patch.setattr("safeproducer.producer_ids.ledger._SHORTLY", 0.0)
-        real = ledger_transaction.LedgerRound.write
+        real = LedgerRound.write
 
-        def write(round_: LedgerRound, *arguments: Any) -> None:
+        def write(round_: LedgerRound, *arguments: Any, **more: Any) -> None:
             work, self.inside = self.inside, None
             if work is not None:
                 work()
-            real(round_, *arguments)
+            real(round_, *arguments, **more)
 
-        self.patch.setattr(ledger_transaction.LedgerRound, "write", write)
+        self.patch.setattr(LedgerRound, "write", write)
 
     def teardown(self) -> None:
         if hasattr(self, "patch"):
@@ -205,7 +204,7 @@ class PermitMachine(RuleBasedStateMachine):
             file.write_bytes(file.read_bytes()[:40])
 
     def look(self) -> Header | None:
-        found = [ledger_header.decode(file.read_bytes()) for file in self.host.files]
+        found = [ledger.decode(file.read_bytes()) for file in self.host.files]
         headers = [one for one in found if isinstance(one, Header)]
         return max(headers, key=lambda one: one.count, default=None)
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.guard import Guard, Request
-from safeproducer.producer_ids.ledger_transaction import LedgerRound
+from safeproducer.producer_ids.ledger import LedgerRound
 from tests.effort import effort
 from tests.producer_ids.host import SITE
 from tests.producer_ids.machine import PermitMachine, RuleError
@@ -32,10 +32,10 @@ def test_processes_share_the_hour_exactly() -> None:
     run_state_machine_as_test(PermitMachine, settings=EFFORT)
 
 
-def reserving(self: Guard, round_: LedgerRound, request: Request, known: int) -> Any:
-    answer = real_shared(self, round_, request, known)
+def reserving(self: Guard, round_: LedgerRound, request: Request, *more: Any) -> Any:
+    answer = real_shared(self, round_, request, *more)
     if answer.permit is None:
-        real_write(round_, permits.counted(round_.until, request.rate, round_.now.boot), [])
+        real_write(round_, permits.counted(round_.until, request.rate, round_.now.boot), b"")
     return answer
 
 
@@ -56,19 +56,15 @@ def asking_at_construction(self: Guard, *arguments: Any) -> None:
 def letting_go(self: LedgerRound) -> LedgerRound:
     real_enter(self)
     for copy in self._copies:
-        copy.close()
+        copy.file.close()
     return self
 
 
-def second_round(self: LedgerRound, *arguments: Any) -> None:
-    self._copies = self._open()
-    real_write(self, *arguments)
-
-
-def last_wins(self: LedgerRound) -> LedgerRound:
-    real_enter(self)
-    self.until = self._copies[-1].content.used_until(self.now, self.boot_id)  # type: ignore[union-attr]
-    return self
+def second_round(self: LedgerRound, *arguments: Any, **more: Any) -> None:
+    for copy in self._copies:
+        copy.file.close()
+    self._copies = self._ledger.copies()
+    real_write(self, *arguments, **more)
 
 
 PLANTS: dict[str, list[tuple[Any, str, Any]]] = {

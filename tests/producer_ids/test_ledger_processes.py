@@ -16,22 +16,20 @@ from typing import Any
 import pytest
 
 from safeproducer import ProducerIdLimitError, SafeProducer
-from safeproducer.producer_ids import ledger, ledger_header, ledger_transaction, permit_log
+from safeproducer.producer_ids import ledger, permit_log
 from safeproducer.producer_ids.guard import Guard, Permit, guard_of
-from safeproducer.producer_ids.ledger_file import RING_AT
-from safeproducer.producer_ids.ledger_header import Header
+from safeproducer.producer_ids.ledger import SIZE, Header, LedgerRound
 from safeproducer.producer_ids.ledger_places import AUTO
-from safeproducer.producer_ids.ledger_transaction import LedgerRound
 from safeproducer.runtime import forks
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
-from tests.producer_ids.host import IDENTITY, Host, first, forked, killed, result, taken
+from tests.producer_ids.host import IDENTITY, Host, first, forked, killed, locked, result, taken
 
-GRANT = struct.Struct("<QQ")
+GRANT = struct.Struct("<Q")
 
 
 def content(host: Host) -> Header:
-    found = ledger_header.decode(host.files[0].read_bytes())
+    found = ledger.decode(host.files[0].read_bytes())
     assert isinstance(found, Header)
     return found
 
@@ -46,7 +44,7 @@ def test_killed_writers_never_share_a_permit(host: Host) -> None:
         while True:
             permit = guard.ask(first(1e6)).permit
             assert permit is not None
-            os.write(writing, GRANT.pack(permit.generation or 0, permit.number or 0))
+            os.write(writing, GRANT.pack(permit.number or 0))
 
     source, grants = random.Random(8), b""
     alive: dict[int, float] = {}
@@ -69,12 +67,11 @@ def test_killed_writers_never_share_a_permit(host: Host) -> None:
         grants += chunk
     os.close(reading)
     os.close(writing)
-    found = [pair for pair in GRANT.iter_unpack(grants[: len(grants) // GRANT.size * GRANT.size]) if pair[1]]
+    found = [number for (number,) in GRANT.iter_unpack(grants[: len(grants) // GRANT.size * GRANT.size]) if number]
     alone = len(grants) // GRANT.size - len(found)
     assert len(found) > 500
     assert starts > 40
     assert len(set(found)) == len(found), "two processes have the same permit"
-    assert len({generation for generation, _ in found}) == 1
     assert content(host).count >= len(found)
     assert alone <= len(found) / 5, "who gets no processor for 50 ms counts alone; that is no rule"
 
@@ -92,14 +89,12 @@ def test_children_at_once_get_no_more_than_the_hour(host: Host) -> None:
     assert taken(host.start(), most=100) == 0
 
 
-def stopped_in_a_round(host: Host) -> int:
+def stopped_in_a_round() -> int:
     """A child that holds the locks and does not run."""
     reading, writing = os.pipe()
 
     def work() -> int:
-        guard = host.start()
-        assert guard._ledger is not None
-        with guard._ledger.round():
+        with locked():
             os.write(writing, b"!")
             os.kill(os.getpid(), signal.SIGSTOP)
         return 0
@@ -116,7 +111,7 @@ def test_others_go_on_when_a_holder_is_stopped(host: Host, monkeypatch: pytest.M
     """Within 0.1 s, alone; what they granted is added when it runs again. A busy machine sleeps longer than asked."""
     guard = host.start()
     assert guard.ask(first()).permit
-    child, slept = stopped_in_a_round(host), list[float]()
+    child, slept = stopped_in_a_round(), list[float]()
     monkeypatch.setattr(ledger, "_RESTS", 60.0)  # on a busy machine a second may pass between two of them
     sleep = time.sleep
     monkeypatch.setattr(time, "sleep", lambda seconds: (slept.append(seconds), sleep(seconds)))
@@ -144,13 +139,13 @@ class Interrupts:
         self.work: Callable[[], Any] | None = None
         real = LedgerRound.write
 
-        def write(round_: LedgerRound, *arguments: Any) -> None:
+        def write(round_: LedgerRound, *arguments: Any, **more: Any) -> None:
             work, self.work = self.work, None
             if work is not None:
                 work()
-            real(round_, *arguments)
+            real(round_, *arguments, **more)
 
-        monkeypatch.setattr(ledger_transaction.LedgerRound, "write", write)
+        monkeypatch.setattr(LedgerRound, "write", write)
 
 
 @pytest.fixture
@@ -199,7 +194,7 @@ def test_a_producer_closed_by_a_destructor_in_a_round_gives_its_permit_back(host
     interrupts.work = gc.collect
     assert guard.ask(first()).permit
     assert taken(guard) == 19
-    records = permit_log.records(host.files[0].read_bytes()[RING_AT:])
+    records = permit_log.records(host.files[0].read_bytes()[SIZE:])
     assert (records[0].producer_id, records[0].ended) == (4711, "unsent")
 
 
@@ -281,7 +276,7 @@ def test_a_destructor_may_close_a_producer_in_a_round(
             third.produce("t", b"third")
             cluster.start(1)
         assert outer.flush(20) == third.flush(20) == 0
-    records = permit_log.records(host.files[0].read_bytes()[RING_AT:])
+    records = permit_log.records(host.files[0].read_bytes()[SIZE:])
     assert [record.ended for record in records][:1] == ["closed" if sends else "unsent"]
 
 

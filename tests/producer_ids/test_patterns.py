@@ -21,18 +21,7 @@ def record(
     kind: Kind = Kind.FIRST,
     site: CallSite = SITE,
 ) -> IdRecord:
-    return IdRecord(
-        0,
-        int(at),
-        ProcessId(token, 10, token),
-        kind,
-        site,
-        Times(at, at),
-        Times(at, at),
-        1,
-        None,
-        ended,
-    )
+    return IdRecord(ProcessId(token, 10, token), kind, site, Times(at, at), 1, None, ended)
 
 
 def found(records: list[IdRecord]) -> Pattern:

@@ -18,7 +18,7 @@ import pytest
 from safeproducer import DeliveryError, FatalError, ProducerClosedError, SafeProducer
 from safeproducer.pipeline import reuse
 from safeproducer.pipeline.reuse import Parking
-from safeproducer.producer_ids.ledger_file import Patience
+from safeproducer.runtime.patience import Patience
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 from tests.test_lifetime import run

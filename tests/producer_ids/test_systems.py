@@ -1,4 +1,4 @@
-"""Other systems than the one that runs the tests, as far as they can be imitated: macOS, and one without ledgers."""
+"""Other systems than the one that runs the tests, as far as they can be imitated: macOS, Windows, and one without."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ PROGRAM = """
 import ctypes, ctypes.util, mmap, multiprocessing, os, sys, time
 import confluent_kafka, confluent_kafka.admin  # librdkafka is that of this system
 
-sys.platform, place = sys.argv[1:3]
-del time.CLOCK_BOOTTIME
+system, place = sys.argv[1:3]
+if system == "win32":
+    from tests import other_system
+sys.platform = system
+vars(time).pop("CLOCK_BOOTTIME", None)
 
 from safeproducer import ProducerIdLimitError, SafeProducer
 from safeproducer.producer_ids import ledger_places, permit_record
 from safeproducer.runtime import clock
 
-assert clock._BOOT == time.CLOCK_MONOTONIC
+assert clock._BOOT == getattr(time, "CLOCK_MONOTONIC", None)
 ledger_places._MEMORY = place + "/memory"  # it is not there
 permit_record._LINUX = None
 config = {"bootstrap.servers": sys.argv[3], "log_level": 0, "safeproducer.producer.ids.per.hour": 1}
@@ -58,7 +61,7 @@ def run(system: str, place: Path, cluster: FakeCluster) -> str:
     environment = {name: value for name, value in os.environ.items() if name not in taken_out}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, system, str(place), cluster.bootstrap],
-        env={**environment, "TMPDIR": str(place), "PYTHONPATH": str(ROOT)},
+        env={**environment, "TMPDIR": str(place), "TEMP": str(place), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=60,
@@ -69,11 +72,12 @@ def run(system: str, place: Path, cluster: FakeCluster) -> str:
     return done.stdout.strip()
 
 
-def test_on_macos_processes_share_a_ledger_in_the_temporary_directory(cluster: FakeCluster, tmp_path: Path) -> None:
-    """There is no /dev/shm, no CLOCK_BOOTTIME and no boot ID of Linux."""
-    assert [run("darwin", tmp_path, cluster) for _ in range(2)] == ["delivered", "refused"]
+@pytest.mark.parametrize("system", ["darwin", "win32"])
+def test_processes_share_a_ledger_in_the_temporary_directory(cluster: FakeCluster, tmp_path: Path, system: str) -> None:
+    """There is no /dev/shm, no CLOCK_BOOTTIME and no boot ID of Linux. Windows has no users with numbers, either."""
+    assert [run(system, tmp_path, cluster) for _ in range(2)] == ["delivered", "refused"]
     (directory,) = tmp_path.iterdir()
-    assert directory.name == f"safeproducer-{os.geteuid()}"
+    assert directory.name == f"safeproducer-{os.geteuid() if system == 'darwin' else 0}"
     assert len(list(directory.iterdir())) == 1
 
 

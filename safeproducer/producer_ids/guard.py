@@ -53,7 +53,7 @@ class Own(NamedTuple):
 
     def without(self, settled: Own) -> Own:
         """What is left, and came since, when a ledger has that."""
-        owed = max(self.owed - settled.owed, 0.0)
+        owed = self.owed - settled.owed  # below 0 when one of them went back meanwhile
         return Own(self.until, owed, self.lines.removeprefix(settled.lines), self.back[len(settled.back) :])
 
 
@@ -114,7 +114,7 @@ class Guard:
         def alone(own: Own) -> Own:
             if permit_log.is_in_use(permit, own.lines):  # no ledger knows of it
                 until = permits.given_back(own.until, permit.after - permit.before, now - permit.at)
-                return own._replace(until=until, owed=max(own.owed - own.until + until, 0.0), lines=own.lines + line)
+                return own._replace(until=until, owed=own.owed - own.until + until, lines=own.lines + line)
             return own if line in own.lines or self._ledger is None else own._replace(back=(*own.back, permit))
 
         self._change(alone)

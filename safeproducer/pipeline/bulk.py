@@ -20,6 +20,7 @@ from safeproducer.hooks import BulkReport
 from safeproducer.kafka.arguments import is_invalid
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.engine import Engine
+from safeproducer.pipeline.lanes.direct_lane import BatchCall
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.policy.types import DIRECT_LANE
 from safeproducer.records import refuse_names
@@ -27,8 +28,7 @@ from safeproducer.runtime import clock
 
 BEYOND_NATIVE = frozenset({"headers", "timestamp", "partition", "callback", "on_delivery"})
 BYTES_OR_NONE = frozenset({bytes, type(None)})
-VALUE = itemgetter("value")
-KEY = itemgetter("key")
+VALUE, KEY = itemgetter("value"), itemgetter("key")
 
 
 def produce_batch(
@@ -165,10 +165,12 @@ def _native(
         bound = account.bind(callback)
     offered = len(messages) if isinstance(messages, list) else 0
     direct = engine.holds.direct if offered and partition != -1 else None
-    call = None if direct is None else direct.begin_batch((topic, partition), offered)
+    call = BatchCall(offered)  # it ends also when a signal handler raises
     account.accepted += offered
     good: int = 0
     try:
+        if direct is not None:
+            direct.begin_batch((topic, partition), call)
         good = engine.native.produce_batch(topic, messages, partition, bound[1])
     except NOT_ACCEPTED as error:
         account.accepted -= offered
@@ -180,8 +182,7 @@ def _native(
         counters.interrupts += offered  # how many were accepted is not known
         raise
     finally:
-        if call is not None:
-            call.end(good)
+        call.end(good)
     if good != offered:
         account.accepted -= offered - good
         refusal = messages[-1].get("_error")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
+from safeproducer.pipeline import bulk
 from safeproducer.pipeline.cluster.cluster_view import BrokerInfo
-from safeproducer.pipeline.lanes.direct_lane import DirectLane, DirectLaneCounts
+from safeproducer.pipeline.lanes import direct_lane
+from safeproducer.pipeline.lanes.direct_lane import BatchCall, BatchCalls, DirectLane, DirectLaneCounts
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.settings.delivery import read
 from safeproducer.settings.own_settings import OwnSettings
@@ -36,8 +42,7 @@ def unheard(_: int) -> BrokerInfo:
 
 def batch(lane: DirectLane, count: int) -> None:
     """The native produce_batch() takes so many records."""
-    call = lane.begin_batch(TP, count)
-    assert call is not None
+    lane.begin_batch(TP, call := BatchCall(count))
     call.end(count)
 
 
@@ -102,9 +107,25 @@ def test_another_native_producer_begins_without_batch_calls() -> None:
     """Also without one that has begun and not ended: it went to the former one."""
     former = lane()
     batch(former, 4)
-    under_way = former.begin_batch(TP, 3)
+    former.begin_batch(TP, under_way := BatchCall(3))
     renewed = former.renewed(DirectLaneCounts(5.0))
-    assert under_way is not None
     under_way.end(3)
     assert renewed.given.batches(1e9) == {}
     assert former.given.batches(1e9) == {TP: (7, 7)}
+
+
+def test_a_batch_that_a_handler_interrupts_as_it_begins_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the lane would be thought to have its records for ever."""
+
+    class Interrupted(BatchCalls):
+        def add(self, call: BatchCall) -> None:
+            super().add(call)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(direct_lane, "BatchCalls", Interrupted)
+    owner, counters = lane(), DeliveryCounters(only_errors=False)
+    engine: Any = SimpleNamespace(holds=SimpleNamespace(direct=owner))
+    with pytest.raises(KeyboardInterrupt):
+        bulk._native(engine, counters, TP[0], [{"value": b"v"}], TP[1], None)
+    assert owner.given.batches(1e18) == {TP: (0, 0)}
+    assert counters.interrupts == 1

@@ -147,10 +147,8 @@ class DirectLaneCounts:
         self.suspects: frozenset[TopicPartition] = frozenset()
         self._seen: Statistics | None = None
 
-    def begin_batch(self, tp: TopicPartition, count: int) -> BatchCall:
-        call = BatchCall(count)
+    def begin_batch(self, tp: TopicPartition, call: BatchCall) -> None:
         self._calls.setdefault(tp, BatchCalls()).add(call)
-        return call
 
     def batches(self, at: float) -> Batches:
         """By partition, what the native produce_batch() took by then, for all owners."""
@@ -239,9 +237,10 @@ class DirectLane:
         """Whether statistics are compared with what it was given: its records are timed out here."""
         return self._delivery.owns_timeout
 
-    def begin_batch(self, tp: TopicPartition, count: int) -> BatchCall | None:
-        """The native produce_batch() is about to take so many, which librdkafka does not count. Any thread."""
-        return self.given.begin_batch(tp, count) if self.knows_backlogs else None
+    def begin_batch(self, tp: TopicPartition, call: BatchCall) -> None:
+        """The native produce_batch() is about to take records, which librdkafka does not count. Any thread."""
+        if self.knows_backlogs:
+            self.given.begin_batch(tp, call)
 
     def renewed(self, given: DirectLaneCounts) -> DirectLane:
         """Another one in its place."""

@@ -65,7 +65,7 @@ class Calls:
         return self.run(call, *args)
 
     def run(self, call: Callable[..., Any], *args: Any) -> Any:
-        """What it returns; raises what attempt() gives."""
+        """Return its result; raise what attempt() gives."""
         result, error, _ = self.attempt(call, *args)
         try:
             if error is not None:

@@ -94,7 +94,7 @@ class Engine:
 
     @property
     def holds(self) -> Holds:
-        """What holds records back, and what is known of the cluster."""
+        """The reasons to hold records, and the cluster as it is known."""
         return self.updates.holds
 
     @property

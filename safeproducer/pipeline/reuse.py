@@ -48,7 +48,7 @@ _PLAIN = (str, int, float, bool, type(None))
 
 @dataclass(frozen=True, repr=False)
 class Key:
-    """Of an equal configuration: values are equal, and objects, by setting and identity, the same.
+    """Keys of equal configurations are equal: values are equal, and objects, by setting and identity, the same.
 
     It has no repr(): passwords are among the values. `_alive`: those objects, whose identities are theirs for so long.
     """
@@ -184,7 +184,7 @@ class Parking:
         return True
 
     def take(self, key: Key) -> Left | None:
-        """What was left by a producer of an equal configuration; nobody else gets it. None: there is nothing."""
+        """The entry of a producer of an equal configuration, which nobody else gets; None if there is none."""
         found = list(self._parked.values())
         for left in reversed(found):  # the newest: its connections are
             if left.key != key or self._parked.pop(id(left), None) is None:
@@ -294,7 +294,7 @@ def release(cluster: str) -> None:
 
 
 def take(settings: Settings) -> Left | None:
-    """What a former producer with an equal configuration has left, None if there is nothing."""
+    """The entry of a former producer with an equal configuration, None if there is none."""
     taken = parking.take(Key.of(settings)) if settings.reuses else None
     if taken is not None and taken.given is not None:
         taken.given.taken_over(clock.monotonic())

@@ -88,7 +88,7 @@ class SafeProducerDataSource(DataSource):
 
 
 class _Writing:
-    """What both writers do: of each task on its worker."""
+    """Each task writes its rows on its worker."""
 
     def __init__(self, options: Options) -> None:
         self._options = options

@@ -188,7 +188,7 @@ class DirectLaneCounts:
         return new or self.backlogs.has_nothing_of(tp, since)
 
     def taken_over(self, now: float) -> None:
-        """The next owner begins. Nothing is under way, and what the former one gave has all been acknowledged."""
+        """The next owner begins: all that the former one gave was acknowledged."""
         self.since, self.epochs, self._seen = now, Epochs(), None
         self.backlogs.all_ended(now)
 

@@ -140,7 +140,7 @@ class LanePool:
         """Whether the first lane tells the application of the cluster: there is no direct lane."""
         self.completed, self.refused_topics = sinks.completed, sinks.refused_topics
         self._handed_over = self._splits = 0
-        """Of those that are no more."""
+        """Batches and splits of lanes that are no more."""
         self.wanted = fixed or 1
         self._all_due = self._busy_due = 0.0
         self._ids_asked_for = True

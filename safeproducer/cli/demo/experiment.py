@@ -40,7 +40,7 @@ class Record:
     partition: int | None = None
 
 
-def read_corpus(paths: Sequence[str], most: int | None) -> list[Record]:
+def read_lines(paths: Sequence[str], most: int | None) -> list[Record]:
     """The lines of these files, each file once; without any, of Python's standard library: small modules first, so that
     there are many keys. Failure if one cannot be read.
     """

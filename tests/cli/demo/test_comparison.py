@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
+from safeproducer.cli.demo.command import verdict
 from safeproducer.cli.demo.experiment import Record, compare, flawless, total_of
-from safeproducer.cli.demo.result import verdict
 
 Log = list[tuple[int, bytes]]
 Sent = dict[tuple[str, int], Record]

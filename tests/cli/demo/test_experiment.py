@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 from safeproducer.cli.common.connection import BrokerErrors
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.stop import StopRequest
-from safeproducer.cli.demo.experiment import Experiment, Record, read_corpus
+from safeproducer.cli.demo.experiment import Experiment, Record, read_lines
 
 
 def test_values_are_unique(tmp_path: Path) -> None:
@@ -17,17 +17,17 @@ def test_values_are_unique(tmp_path: Path) -> None:
     path = tmp_path / "a\tb"
     path.write_bytes(b"same\nsame\n\xff\tx\r\n")
     name = str(path).replace("\t", " ").encode()
-    records = read_corpus([str(path)], None)
+    records = read_lines([str(path)], None)
     assert [record.value for record in records] == [
         name + end for end in (b"\t1\tsame", b"\t2\tsame", b"\t3\t\xff\tx\r")
     ]
     assert [(record.number, record.key) for record in records] == [(0, name), (1, name), (2, name)]
-    assert len(read_corpus([str(path)], 2)) == 2
+    assert len(read_lines([str(path)], 2)) == 2
 
 
 def test_the_default_corpus_is_large_enough() -> None:
     """The standard library has the promised number of lines."""
-    assert len(read_corpus([], 20_000)) == 20_000
+    assert len(read_lines([], 20_000)) == 20_000
 
 
 class Producer:

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from safeproducer.cli.common.stop import StopRequest
+from safeproducer.cli.demo.command import Result, picture
 from safeproducer.cli.demo.experiment import Record
-from safeproducer.cli.demo.result import Result, picture
 
 
 def test_gaps_and_peaks_are_visible() -> None:

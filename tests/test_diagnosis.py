@@ -433,3 +433,16 @@ def test_a_leader_that_acknowledged_is_silent_no_more(
     assert not direct.silent
     producer.produce("t", b"x", partition=0)
     assert "acknowledges nothing" not in said(producer)
+
+
+def test_records_that_failed_before_are_told_beside_those_that_wait(cluster: FakeCluster, make: Make) -> None:
+    """With the error, also while others wait for something else."""
+    producer = make("auto")
+    cluster.fail_next("Produce", 10, n=1, topic="t")
+    producer.produce("t", b"refused", partition=0)
+    until(producer, lambda: producer.snapshot().failed)
+    cluster.delay(5.0, api="Produce")
+    producer.produce("t", b"waits", partition=0)
+    told = "1 record(s) wait for t [0] (1 record(s) delivered, 1 failed, lately with MSG_SIZE_TOO_LARGE): "
+    until(producer, lambda: told in said(producer, "t", 0))
+    cluster.end_faults()

@@ -14,7 +14,7 @@ from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.counters import UNASSIGNED, TopicCounters
 from safeproducer.policy import diagnosis
 from safeproducer.policy.decision import Hold
-from safeproducer.policy.diagnosis import Cause, Leaders, Located, Windows, concerning, stops
+from safeproducer.policy.diagnosis import Cause, Leaders, Located, concerning, stops
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import LATE
 from safeproducer.policy.types import TopicPartition
@@ -60,8 +60,7 @@ def explanation(
         rows = [replace(row, unresolved=waiting) for row in rows or [PartitionSnapshot(topic, partition, 0, 0, 0, 0)]]
     subject, fatal = _subject(topic, partition), _FATAL if account.state == "fatal" else ""
     further = _further(account, topic, located) if partition is not None else ""
-    windows = {(window.topic, window.partition): _window(window) for window in account.windows}
-    told, cures = _reasons(located, rows, troubles, leaders, windows)
+    told, cures = _reasons(located, rows, troubles, leaders, account.windows)
     cure = "".join(f" {cure}" for cure in [*cures[:_MOST_REASONS], *([not_polled(polls).cure] if polls else [])])
     if not waiting:
         why = "".join(f" {clause[0].upper()}{clause[1:]}." for clause in told) + cure
@@ -70,16 +69,22 @@ def explanation(
         told.append(waits(left, located.linger))
     told += [not_polled(polls).sentence] if polls else []
     wait = [row for row in rows if row.unresolved or row.held]
-    past = [one.sentence for one in concerning(troubles, wait, leaders) if one.over][:_MOST_REASONS]
-    over = f" Over by now, and not the cause: {'; '.join(past)}." if past else ""
+    past = "; ".join([one.sentence for one in concerning(troubles, wait, leaders) if one.over][:_MOST_REASONS])
+    over = f" Over by now, and not the cause: {past}." * bool(past)
+    ended = f" ({_told(rows, located.failed)})" * any(row.failed for row in rows)
     also = _of_replicas(row for row in rows if not (stops(row) and (row.unresolved or row.held)))
-    return f"{fatal}{waiting} record(s) wait{subject}: {'; '.join(told)}.{cure}{over}{further}{also}"
+    return f"{fatal}{waiting} record(s) wait{subject}{ended}: {'; '.join(told)}.{cure}{over}{further}{also}"
 
 
 def _reasons(
-    located: Located, rows: list[PartitionSnapshot], troubles: Sequence[Cause], leaders: Leaders, windows: Windows
+    located: Located,
+    rows: list[PartitionSnapshot],
+    troubles: Sequence[Cause],
+    leaders: Leaders,
+    known: Iterable[WindowSnapshot],
 ) -> tuple[list[str], list[str]]:
     """What rows wait for, what explains the rest first, and the cures: each once, for all rows that it concerns."""
+    windows = {(window.topic, window.partition): _window(window) for window in known}
     told, cures = dict[str, tuple[int, set[str]]](), dict[str, int]()
     for cause in () if located.blocked is None else located.blocked[:1]:
         told[cause.sentence], cures[cause.cure or ""] = (cause.rank, set()), cause.rank

@@ -75,7 +75,7 @@ MOCK = "mock cluster"
 
 
 def surface(args: tuple[Any, ...], config: dict[str, Any], given: Iterable[Hook], site: CallSite) -> dict[str, Any]:
-    """What SafeProducer calls, by the name that it has there; raises ConfigurationError."""
+    """The parts that SafeProducer calls, by the names that they have there; raises ConfigurationError."""
     settings, info = parse(args, config).made_at(site)
     hooks, delivery = Hooks(given), settings.delivery
     failures, only_errors = Failures(delivery), settings.only_errors

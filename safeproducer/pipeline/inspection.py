@@ -113,13 +113,13 @@ def _further(account: Snapshot, topic: str | None, located: Located) -> str:
 
 
 def waits(count: int, linger: float = 0.0, of: str = "") -> str:
-    """So many records that nobody has acknowledged, for no other reason."""
+    """A clause for records that nobody has acknowledged, for no other reason."""
     gathers = f", and linger.ms lets a batch gather for {linger:g} s" if linger >= _LONG_LINGER else ""
     return f"{count} record(s){of} have no acknowledgement yet{gathers}"
 
 
 def not_polled(reports: int, since: float | None = None) -> Cause:
-    """Nobody has run so many reports."""
+    """Reports that nobody has run."""
     return Cause("not_polled", f"{reports} report(s) wait for poll()", "Call poll() or flush().", since)
 
 

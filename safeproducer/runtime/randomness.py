@@ -20,5 +20,5 @@ def one_of(found: Sequence[Any]) -> Any:
 
 
 def some_of(found: Sequence[Any], count: int) -> list[Any]:
-    """So many different elements of a sequence, in any order."""
+    """Different elements of a sequence, in any order."""
     return sorted(found, key=lambda _: share())[:count]

@@ -1,7 +1,7 @@
 """Records that a quota rejected go again, in front of what came later, or are given up.
 
-So are those that were taken out of their lane at their deadline, because none had been sent: statistics from after that
-prove it.
+Those that were taken out of their lane at their deadline, because none had been sent, are told here, too: statistics
+from after that prove it.
 """
 
 from __future__ import annotations

@@ -446,3 +446,25 @@ def test_records_that_failed_before_are_told_beside_those_that_wait(cluster: Fak
     told = "1 record(s) wait for t [0] (1 record(s) delivered, 1 failed, lately with MSG_SIZE_TOO_LARGE): "
     until(producer, lambda: told in said(producer, "t", 0))
     cluster.end_faults()
+
+
+def test_a_full_queue_names_the_cause_that_explain_names(cluster: FakeCluster, make: Make) -> None:
+    """It said that a leader acknowledges nothing, which answers with errors."""
+    producer = make("held", **{"queue.buffering.max.messages": 50})
+    cluster.fail_next("Produce", 19, n=1_000_000, topic="t")
+
+    def send() -> None:
+        producer.produce("t", b"x", partition=0)
+
+    until(producer, lambda: "answers, with errors" in said(producer), send)
+    told = set[str]()
+
+    def full() -> bool:
+        try:
+            send()
+        except BufferError as error:
+            told.add(str(error))
+        return any("answers, with errors" in each for each in told)
+
+    until(producer, full)
+    assert not any("most of the memory" in each and "acknowledges nothing" in each for each in told)

@@ -364,11 +364,13 @@ class RecordBuffer:
 
     def _why_full(self, now: float) -> tuple[str, str | None]:
         """A clause that says what room waits for, and the cure where it is no poll()."""
-        cluster = self._holds.cluster
+        addressed = self._holds.cluster.addressed
         most = max((buffer for buffer in self.all if buffer.waiting), key=lambda buffer: buffer.bytes, default=None)
         if most is not None:
             hold, held = self._holds.waits_for(most, now), f"{most.waiting} records of {most.bytes} bytes"
-            told = f"; most of the memory is held by {most.topic} [{most.partition}], {held}: it {hold.sentence(now)}"
-            return cluster.addressed(told), hold.reason.cure if hold.reason in _BLOCK else None
+            why, cure = f"it {hold.sentence(now)}", hold.reason.cure if hold.reason in _BLOCK else None
+            if hold.reason is HoldReason.LEADER_SILENT and (sick := self._holds.sick((most.tp,), now)) is not None:
+                why, cure = sick.sentence, sick.cure
+            return f"; most of the memory is held by {most.topic} [{most.partition}], {held}: {addressed(why)}", cure
         sick = self._holds.sick(self.silent(now), now)
-        return ("", None) if sick is None else (f"; {cluster.addressed(sick.sentence)}", sick.cure)
+        return ("", None) if sick is None else (f"; {addressed(sick.sentence)}", sick.cure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from threading import get_ident
@@ -70,7 +71,7 @@ class SafeProducer(Submitting, ProducerSlots):
         if self.__initialised:  # as confluent_kafka words it
             raise RuntimeError("Producer already __init__:ialized: make a new one instead of calling __init__() again")
         forks.notice()
-        from safeproducer.pipeline.assembly import surface  # noqa: PLC0415 - most of the package: at the first producer
+        from safeproducer.pipeline.assembly import surface  # noqa: PLC0415 - see _load()
 
         try:
             parts = surface(args, config, hooks, call_site())
@@ -368,6 +369,15 @@ class SafeProducer(Submitting, ProducerSlots):
 def engine_of(producer: SafeProducer) -> Engine:
     """The engine behind `producer`, for this package alone."""
     return producer._SafeProducer__engine  # type: ignore[attr-defined,no-any-return]
+
+
+def _load() -> None:
+    """Load most of the package: the first producer does, and a process that forks, or each child would have its own."""
+    import safeproducer.pipeline.assembly  # noqa: F401, PLC0415
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=_load)
 
 
 def _forward_the_rest() -> None:

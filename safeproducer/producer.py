@@ -71,7 +71,7 @@ class SafeProducer(Submitting, ProducerSlots):
         if self.__initialised:  # as confluent_kafka words it
             raise RuntimeError("Producer already __init__:ialized: make a new one instead of calling __init__() again")
         forks.notice()
-        from safeproducer.pipeline.assembly import surface  # noqa: PLC0415 - see _load()
+        from safeproducer.pipeline.assembly import surface  # noqa: PLC0415 - most of the package
 
         try:
             parts = surface(args, config, hooks, call_site())
@@ -372,8 +372,7 @@ def engine_of(producer: SafeProducer) -> Engine:
 
 
 def _load() -> None:
-    """Load most of the package: the first producer does, and a process that forks, or each child would have its own."""
-    import safeproducer.pipeline.assembly  # noqa: F401, PLC0415
+    import safeproducer.pipeline.assembly  # noqa: F401, PLC0415 - or each child would have its own
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows

@@ -307,7 +307,6 @@ class Closing:
             self._engine.calls.serve(ends.close)
 
     def begin(self) -> None:
-        """Tell hooks of it."""
         self._hooks.call("_producer_began", self._engine)
         self._hooks.call("producer_created", self._info)
 

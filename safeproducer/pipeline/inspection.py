@@ -60,7 +60,7 @@ def explanation(
         rows = [replace(row, unresolved=waiting) for row in rows or [PartitionSnapshot(topic, partition, 0, 0, 0, 0)]]
     subject, fatal = _subject(topic, partition), _FATAL if account.state == "fatal" else ""
     further = _further(account, topic, located) if partition is not None else ""
-    told, cures = _reasons(located, rows, troubles, leaders, account.windows)
+    told, cures = _reasons(located, rows, troubles, leaders, account)
     cure = "".join(f" {cure}" for cure in [*cures[:_MOST_REASONS], *([not_polled(polls).cure] if polls else [])])
     if not waiting:
         why = "".join(f" {clause[0].upper()}{clause[1:]}." for clause in told) + cure
@@ -77,14 +77,10 @@ def explanation(
 
 
 def _reasons(
-    located: Located,
-    rows: list[PartitionSnapshot],
-    troubles: Sequence[Cause],
-    leaders: Leaders,
-    known: Iterable[WindowSnapshot],
+    located: Located, rows: list[PartitionSnapshot], troubles: Sequence[Cause], leaders: Leaders, account: Snapshot
 ) -> tuple[list[str], list[str]]:
     """What rows wait for, what explains the rest first, and the cures: each once, for all rows that it concerns."""
-    windows = {(window.topic, window.partition): _window(window) for window in known}
+    windows = {(window.topic, window.partition): _window(window) for window in account.windows}
     told, cures = dict[str, tuple[int, set[str]]](), dict[str, int]()
     for cause in () if located.blocked is None else located.blocked[:1]:
         told[cause.sentence], cures[cause.cure or ""] = (cause.rank, set()), cause.rank
@@ -113,13 +109,11 @@ def _further(account: Snapshot, topic: str | None, located: Located) -> str:
 
 
 def waits(count: int, linger: float = 0.0, of: str = "") -> str:
-    """A clause for records that nobody has acknowledged, for no other reason."""
     gathers = f", and linger.ms lets a batch gather for {linger:g} s" if linger >= _LONG_LINGER else ""
     return f"{count} record(s){of} have no acknowledgement yet{gathers}"
 
 
 def not_polled(reports: int, since: float | None = None) -> Cause:
-    """Reports that nobody has run."""
     return Cause("not_polled", f"{reports} report(s) wait for poll()", "Call poll() or flush().", since)
 
 

@@ -115,8 +115,7 @@ def _begin_anew() -> None:
     for work in _alive(_all):
         work.renew()
     for native in _alive(_natives):
-        ctypes = sys.modules["ctypes"]
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
+        sys.modules["ctypes"].pythonapi.Py_IncRef(sys.modules["ctypes"].py_object(native))
     for renew in _renewals:
         renew()
     here[0] = 1  # last: what a signal handler interrupts is done again

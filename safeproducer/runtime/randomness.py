@@ -15,10 +15,8 @@ def share() -> float:
 
 
 def one_of(found: Sequence[Any]) -> Any:
-    """One element of a sequence that is not empty."""
     return found[int(share() * len(found))]
 
 
 def some_of(found: Sequence[Any], count: int) -> list[Any]:
-    """Different elements of a sequence, in any order."""
     return sorted(found, key=lambda _: share())[:count]

@@ -1,8 +1,5 @@
-"""Records that a quota rejected go again, in front of what came later, or are given up.
-
-Those that were taken out of their lane at their deadline, because none had been sent, are told here, too: statistics
-from after that prove it.
-"""
+"""Records that a quota rejected go again, in front of what came later, or are given up; those that were taken out of
+their lane unsent are told once statistics prove it."""
 
 from __future__ import annotations
 
@@ -28,7 +25,6 @@ _STATISTICS_COME = 1.2
 
 
 def is_late(rejected: RejectedPartition) -> bool:
-    """Whether these were taken out of their lane at their deadline."""
     return any(each.error.code() == KafkaError._PURGE_QUEUE for each in rejected.rejections)
 
 

@@ -72,7 +72,6 @@ class ClientUpdates:
         return self._counters.answers(tp)[0], self._counters.lately()[1]
 
     def of_brokers(self, errors: dict[tuple[int | None, bool], ClientError], now: float) -> Iterator[Cause]:
-        """The causes that lie with brokers, by these errors and the statistics of now."""
         cluster = self.holds.cluster
         return of_errors(errors.copy().values(), cluster.cuts(now), cluster.connected(), self.delivered, now)
 

@@ -258,7 +258,6 @@ class DirectLane:
 
     @property
     def silent(self) -> frozenset[TopicPartition]:
-        """All of which that is so."""
         return frozenset(filter(self.is_silent, self._silent.copy()))
 
     @property

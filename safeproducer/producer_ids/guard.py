@@ -85,7 +85,7 @@ class Guard:
         forks.notice()
         known = "" if request.transactional_id is None else _hashed(request.transactional_id, self._identity)
         now = self._now()
-        draft = Permit(next(_serials), request.kind, request.site, 0.0, 0.0, now.boot, None, known)
+        draft = Permit(next(_serials), request.kind, request.site, 0.0, 0.0, known=known)
         line = permit_log.granted(draft, now)  # before others wait for the lock
         answer = self._round(lambda round_: self._shared(round_, request, draft, line))
         if answer is None:
@@ -264,7 +264,7 @@ def _decided(request: Request, draft: Permit, used: float, now: float, number: i
     if after is None and request.enforce:
         return Answer(None, permits.wait(used, request.kind, request.rate, now), over_limit=True)
     after = permits.counted(used, request.rate, now) if after is None else after
-    permit = draft._replace(before=max(used, now), after=after, number=number)
+    permit = draft._replace(before=max(used, now), after=after, at=now, number=number)
     if request.asked is not None:  # once: what is another one would go back
         request.asked[:] = [*(other for other in request.asked if other.serial != permit.serial), permit]
     return Answer(permit)

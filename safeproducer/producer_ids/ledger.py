@@ -268,14 +268,10 @@ class Ledger:
             for path in paths:
                 try:
                     copies.append(opened(path, patience))
-                except BlockingIOError as error:
-                    if clock.real() >= self._impatient_until:
-                        self._impatient_until = clock.real() + _RESTS
-                    problems.append(str(error))
-                    if not copies:  # who waits for the same one would decide by the other copy, too
-                        break
                 except (OSError, LedgerError) as error:
                     problems.append(str(error))
+                    if isinstance(error, BlockingIOError) and clock.real() >= self._impatient_until:
+                        self._impatient_until = clock.real() + _RESTS
             if not copies:
                 raise LedgerError("; ".join(problems) or "there is no directory for it")
             for copy in copies:

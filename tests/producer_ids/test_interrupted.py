@@ -135,7 +135,7 @@ def fresh(host: Host, others: int = 0, alone: int = 0) -> Guard:
     return found
 
 
-@pytest.mark.parametrize(("name", "others", "alone"), [(None, 0, 0), (None, 3, 1), ("orders", 19, 0)])
+@pytest.mark.parametrize(("name", "others", "alone"), [(None, 19, 0), (None, 3, 1), ("orders", 19, 0)])
 def test_the_first_record(still: Host, name: str | None, others: int, alone: int) -> None:
     """The ledger counts a permit for the producer, which the next record has, also if it was the last one."""
 

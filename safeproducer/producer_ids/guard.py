@@ -60,8 +60,8 @@ class Own(NamedTuple):
 class Guard:
     """The permits of one cluster and principal. Any thread, signal handlers and destructors; never raises.
 
-    No round waits longer than 50 ms for other processes, or 80 ms by the clock on a busy machine; what came inside a
-    round takes a second one. No lock is held while it logs.
+    No round waits longer than 50 ms for other processes, or 80 ms by the clock on a busy machine. No lock is held while
+    it logs.
     """
 
     def __init__(self, identity: tuple[str, str] = ("", ""), place: Place = OFF) -> None:
@@ -90,8 +90,6 @@ class Guard:
         answer = self._round(lambda round_: self._shared(round_, request, draft, line))
         if answer is None:
             answer = self._alone(request, draft, line)
-        elif self._own.lines or self._own.back:  # what came inside the round
-            self._round(self._settle)
         if self._problem and not self._is_inside():
             problem, self._problem = self._problem, ""
             with suppress(RuntimeError):  # the interpreter ends

@@ -17,12 +17,13 @@ import pytest
 
 from safeproducer import ProducerIdLimitError, SafeProducer
 from safeproducer.producer_ids import ledger, permit_log
-from safeproducer.producer_ids.guard import Guard, guard_of
+from safeproducer.producer_ids.guard import OFF, Guard, Place, guard_of
 from safeproducer.producer_ids.ledger import SIZE, Header, LedgerRound
 from safeproducer.producer_ids.ledger_places import AUTO
 from safeproducer.runtime import forks
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
+from tests.hammer import hammer
 from tests.producer_ids.host import IDENTITY, Host, first, forked, killed, locked, result, taken
 
 GRANT = struct.Struct("<Q")
@@ -339,23 +340,19 @@ def test_the_round_in_a_forked_child_goes_on_alone(host: Host, interrupts: Inter
     assert permit.number == 2
 
 
-def test_threads_of_one_process_share_it(host: Host) -> None:
-    """Eight threads and one guard: twenty permits, not one more."""
-    guard = host.start()
-    granted: list[int] = []
+@pytest.mark.parametrize("place", [AUTO, OFF])
+def test_threads_of_one_process_share_it(host: Host, place: Place) -> None:
+    """Eight threads and one guard: twenty permits, not one more, with and without a ledger."""
+    for number in range(10):
+        guard = Guard((f"threads-{number}", ""), place)
+        granted: list[int] = []
 
-    def ask() -> None:
-        for _ in range(10):
-            answer = guard.ask(first())
-            if answer.permit is not None:
-                granted.append(answer.permit.serial)
+        def ask(_: int, guard: Guard = guard, granted: list[int] = granted) -> None:
+            answers = [guard.ask(first()) for _ in range(10)]
+            granted.extend(answer.permit.serial for answer in answers if answer.permit is not None)
 
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(granted) == len(set(granted)) == 20
+        hammer(ask, 8)
+        assert len(granted) == len(set(granted)) == 20
 
 
 def test_nobody_counts_in_a_file_that_is_gone(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,8 @@ def test_different_rates_share_one_number(still: Host) -> None:
 
 def test_files_belong_to_their_user_alone_and_can_be_read_by_people(still: Host) -> None:
     """Directory 0700, files 0600, two of the same content: a header, and lines of JSON."""
+    still.memory.mkdir()
+    still.memory.chmod(0o755)
     guard = still.start()
     permit = guard.ask(first()).permit
     assert permit is not None
@@ -261,6 +263,8 @@ def test_a_permit_that_is_given_back_is_free_for_others(still: Host) -> None:
     assert permits[-1] is not None
     for _ in range(2):
         guard.give_back(permits[-1])
+        guard.note(permits[-1], ended="closed")
+    assert read_ledgers()[0].records[-1].ended == "unsent"
     assert taken(still.start()) == 1
     for file in still.files:
         file.unlink()

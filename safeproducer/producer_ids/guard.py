@@ -219,6 +219,7 @@ class Guard:
                 round_ = LedgerRound(self._ledger)
                 self._rounds[thread] = weakref.ref(round_)
                 with round_:
+                    round_.begin()
                     return act(round_)
         except (LedgerError, OSError, ValueError) as error:
             self._problem = str(error) if self._problem is None else self._problem

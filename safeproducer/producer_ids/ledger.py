@@ -188,15 +188,12 @@ class LedgerRound:
         self._boot_id = permit_record.boot_id()
 
     def __enter__(self) -> Self:
-        try:
-            self._begin()
-        except BaseException:
-            self.close()
-            raise
         return self
 
-    def _begin(self) -> None:
-        self._copies, self.now = self._ledger.copies(), permit_record.now()
+    def begin(self) -> None:
+        """Inside `with`: open, lock and read the copies."""
+        self._ledger.open(self._copies)
+        self.now = permit_record.now()
         headers = [copy.header for copy in self._copies if isinstance(copy.header, Header)]
         if headers:
             self.until = max(header.used_until(self.now, self._boot_id) for header in headers)
@@ -259,29 +256,22 @@ class Ledger:
         directories, problems = ledger_places.prepared(self._place)
         return [os.path.join(directory, self._name) for directory in directories], problems
 
-    def copies(self) -> list[LedgerCopy]:
-        """All that can be used, open and locked. Raises LedgerError when none can."""
+    def open(self, copies: list[LedgerCopy]) -> None:
+        """Add all that can be used, locked, to `copies`, which the caller closes. Raises LedgerError when none can."""
         paths, problems = self._paths()
         patience = Patience(_SHORTLY if clock.real() < self._impatient_until else WAITS)
-        copies: list[LedgerCopy] = []
-        try:
-            for path in paths:
-                try:
-                    copies.append(opened(path, patience))
-                except (OSError, LedgerError) as error:
-                    problems.append(str(error))
-                    if isinstance(error, BlockingIOError) and clock.real() >= self._impatient_until:
-                        self._impatient_until = clock.real() + _RESTS
-            if not copies:
-                raise LedgerError("; ".join(problems) or "there is no directory for it")
-            for copy in copies:
-                if not copy.header:
-                    sweep(os.path.dirname(copy.path), keep=self._name)
-        except BaseException:
-            for copy in copies:
-                copy.file.close()
-            raise
-        return copies
+        for path in paths:
+            try:
+                copies.append(opened(path, patience))
+            except (OSError, LedgerError) as error:
+                problems.append(str(error))
+                if isinstance(error, BlockingIOError) and clock.real() >= self._impatient_until:
+                    self._impatient_until = clock.real() + _RESTS
+        if not copies:
+            raise LedgerError("; ".join(problems) or "there is no directory for it")
+        for copy in copies:
+            if not copy.header:
+                sweep(os.path.dirname(copy.path), keep=self._name)
 
 
 def name_of(identity: tuple[str, str]) -> str:

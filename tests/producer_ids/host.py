@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,12 @@ IDENTITY = ("kafka-1:9092", "User:ANONYMOUS")
 SITE = CallSite("app.py", 7, "handler")
 
 
-def locked() -> LedgerRound:
-    """A round of another process: `with locked():`."""
-    return LedgerRound(Ledger(IDENTITY, AUTO))
+@contextmanager
+def locked() -> Iterator[None]:
+    """A round of another process."""
+    with LedgerRound(Ledger(IDENTITY, AUTO)) as round_:
+        round_.begin()
+        yield
 
 
 class Clock:

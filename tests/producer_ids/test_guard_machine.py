@@ -23,7 +23,7 @@ UNTIL_FOUND = effort(1000, 25)
 real_granted = permits.granted
 real_shared = Guard._shared
 real_begin = Guard.__init__
-real_enter = LedgerRound.__enter__
+real_begin_round = LedgerRound.begin
 real_write = LedgerRound.write
 
 
@@ -53,17 +53,15 @@ def asking_at_construction(self: Guard, *arguments: Any) -> None:
     self.ask(Request(Kind.FIRST, 100, True, SITE))
 
 
-def letting_go(self: LedgerRound) -> LedgerRound:
-    real_enter(self)
-    for copy in self._copies:
-        copy.file.close()
-    return self
+def letting_go(self: LedgerRound) -> None:
+    real_begin_round(self)
+    self.close()
 
 
 def second_round(self: LedgerRound, *arguments: Any, **more: Any) -> None:
-    for copy in self._copies:
-        copy.file.close()
-    self._copies = self._ledger.copies()
+    self.close()
+    self._copies.clear()
+    self._ledger.open(self._copies)
     real_write(self, *arguments, **more)
 
 
@@ -72,7 +70,7 @@ PLANTS: dict[str, list[tuple[Any, str, Any]]] = {
     "refilled twice": [(permits, "given_back", refilling)],
     "first and further mixed up": [(permits, "granted", mixed_up)],
     "permit at construction": [(Guard, "__init__", asking_at_construction)],
-    "read and written in two rounds": [(LedgerRound, "__enter__", letting_go), (LedgerRound, "write", second_round)],
+    "read and written in two rounds": [(LedgerRound, "begin", letting_go), (LedgerRound, "write", second_round)],
 }
 
 

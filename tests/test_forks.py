@@ -389,6 +389,36 @@ def test_a_fork_beside_a_thread_that_makes_producers_waits_for_all_of_them() -> 
         maker.join()
 
 
+def test_a_fork_waits_while_another_thread_loads_what_a_producer_needs() -> None:
+    """In the child that thread is gone, and each import of the same module would wait for it for ever."""
+    script = """
+        import os, signal, sys, threading, time
+        from safeproducer import SafeProducer
+
+        class Slow:
+            def find_spec(self, name, *_):
+                if name == "safeproducer.pipeline.calls":
+                    loading.set()
+                    time.sleep(0.3)
+
+        def make():
+            SafeProducer({"log_level": 0}).close(0)
+
+        loading = threading.Event()
+        sys.meta_path.insert(0, Slow())
+        thread = threading.Thread(target=make)
+        thread.start()
+        loading.wait()
+        if not (child := os.fork()):
+            signal.alarm(10)
+            make()
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        thread.join()
+    """
+    assert run(script).stdout == "0\n"
+
+
 def test_multiprocessing_is_not_imported() -> None:
     """Who does not use it does not pay for it."""
     result = run(

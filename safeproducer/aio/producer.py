@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
+import safeproducer.pipeline.assembly  # noqa: F401 - an event loop must not wait for it at the first producer
 from safeproducer.aio.batch import BatchDelivery, BatchResult, records_of
 from safeproducer.aio.delivery import Delivery
 from safeproducer.aio.room import Place, Room

@@ -102,6 +102,15 @@ def test_calls_of_a_producer_load_nothing() -> None:
     assert loads(made, CALLS)[1:] == [set()]
 
 
+def test_an_error_of_a_client_loads_nothing() -> None:
+    """Its sender notes it, and a child that is forked meanwhile would wait for the same import for ever."""
+    config = "{'bootstrap.servers': '127.0.0.1:1', 'sasl.username': 'ann', 'sasl.password': 'x'}"
+    quiet = "import logging; logging.root.addHandler(logging.NullHandler())"
+    made = f"import safeproducer; producer = safeproducer.SafeProducer({config}, logger=logging.root)"
+    met = "while producer.snapshot().last_error is None: producer.poll(0.01)"
+    assert not [found for found in loads(f"{quiet}; {made}", f"exec({met!r})") if "difflib" in found]
+
+
 # --- names ---------------------------------------------------------------------------------------------------------
 
 

@@ -112,9 +112,11 @@ def suggestions(name: str, among: tuple[str, ...] = (*PRODUCER_PROPERTIES, *PYTH
 def is_sensitive(name: str) -> bool:
     """Whether the value of `name` must never be shown. A misspelt password setting counts as well.
 
-    Remembered, because to look for similar names takes milliseconds, and each error of a client is scrubbed.
+    Remembered, because to look for similar names takes milliseconds, and each error of a client is scrubbed. For those
+    that are known nothing is imported: a child of a fork would wait for ever if another thread was importing it.
     """
-    return any(_SENSITIVE.search(candidate) for candidate in (name, *suggestions(name)))
+    similar = () if name in PRODUCER_PROPERTIES or name in PYTHON_ONLY else suggestions(name)
+    return any(_SENSITIVE.search(candidate) for candidate in (name, *similar))
 
 
 _BLANKS_AND_SIGN = r"[ \t\n\v\f\r]*([+-]?)"

@@ -148,12 +148,7 @@ def opened(path: str, patience: Patience, flags: int = _MADE) -> LedgerCopy:
     """The copy at `path`, locked. Raises LedgerError for one that cannot be used, BlockingIOError when it cannot be
     locked in time, OSError."""
     while True:
-        try:
-            file = FileIO(os.open(path, flags, 0o600), "r+")
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise LedgerError(f"{path} is a symbolic link") from None
-            raise
+        file = FileIO(os.open(path, flags, 0o600), "r+")
         try:
             if not until(partial(_locked, file), patience):
                 raise BlockingIOError(f"{path} is locked by another process")
@@ -288,23 +283,18 @@ def sweep(directory: str, keep: str) -> None:
         names = [name for name in os.listdir(directory) if name.endswith(SUFFIX) and name != keep]
         paths = [os.path.join(directory, name) for name in names]
         ages = {path: abs(clock.time() - os.lstat(path).st_mtime) for path in paths}
-        excess = len(ages) + 1 - MOST
-        for path in sorted(paths, key=lambda path: -ages[path]):
-            excess -= _deleted(path, ages[path], at_once=excess > 0)
+        for count, path in enumerate(sorted(paths, key=ages.__getitem__), 2):
+            if count > MOST or ages[path] >= HOUR:
+                _delete(path, at_once=count > MOST)
 
 
-def _deleted(path: str, age: float, at_once: bool) -> bool:
+def _delete(path: str, at_once: bool) -> None:
     """Not one that is in use just now, nor one that is not ours or of a newer version."""
     with suppress(OSError, LedgerError):
         copy, now = opened(path, Patience(0.0), _THERE), permit_record.now()
         with copy.file:
-            unused = not isinstance(copy.header, Header) or (
-                copy.header.used_until(now, permit_record.boot_id()) <= now.boot
-            )
-            if not at_once and (age < HOUR or not unused):
-                return False
-            if sys.platform == "win32":
-                copy.file.close()  # it deletes no open file
-            os.unlink(path)  # locked: who waits for it finds that it is gone, and makes a new one
-            return True
-    return False
+            head = copy.header
+            if at_once or not isinstance(head, Header) or head.used_until(now, permit_record.boot_id()) <= now.boot:
+                if sys.platform == "win32":
+                    copy.file.close()  # it deletes no open file
+                os.unlink(path)  # locked: who waits for it finds that it is gone, and makes a new one

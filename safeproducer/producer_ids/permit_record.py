@@ -59,14 +59,11 @@ class IdRecord(NamedTuple):
 
 
 class _Process:
-    """Of this process: `token`, and its last name."""
-
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> None:
         self.token = int.from_bytes(os.urandom(8), "little")
-        self.named = ProcessId(0, 0, 0)
 
 
 _process = _Process()
@@ -75,10 +72,7 @@ forks.in_child(_process.renew)
 
 def this() -> ProcessId:
     """This process now: an orphan has another parent."""
-    parent, named = os.getppid(), _process.named
-    if named.parent != parent or not named.pid:
-        named = _process.named = ProcessId(os.getpid(), parent, _process.token)
-    return named
+    return ProcessId(os.getpid(), os.getppid(), _process.token)
 
 
 _local = threading.local()

@@ -36,6 +36,7 @@ from tests.producer_ids.test_gate import Told
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # closed by their destructors
 
+Act = Callable[[Gate], object]
 RATE = 20
 INFO = ProducerInfo("client", "kafka-1:9092", "User:ann", None, True, SITE)
 REAL_SIGNALS = 1500
@@ -135,20 +136,68 @@ def fresh(host: Host, others: int = 0, alone: int = 0) -> Guard:
     return found
 
 
-@pytest.mark.parametrize(("name", "others", "alone"), [(None, 19, 0), (None, 3, 1), ("orders", 19, 0)])
-def test_the_first_record(still: Host, name: str | None, others: int, alone: int) -> None:
-    """The ledger counts a permit for the producer, which the next record has, also if it was the last one."""
+def nothing(_: Gate) -> None:
+    """Before the first record."""
+
+
+def enter(made: Gate) -> None:
+    made.enter()
+
+
+def enter_alone(made: Gate) -> None:
+    with locked():
+        made.enter()
+
+
+def end(made: Gate) -> None:
+    made.end("closed", unsent=True)
+
+
+def produce_and_raise(made: Gate) -> None:
+    made.enter()
+    raise LimitError
+
+
+@pytest.mark.parametrize(
+    ("others", "alone", "before", "work", "come", "after", "holds", "places"),
+    [
+        pytest.param(19, 0, nothing, enter, interrupt, enter, 1, 100, id="last one of the hour"),
+        pytest.param(3, 1, nothing, enter, interrupt, enter, 1, 100, id="what was counted alone is added"),
+        pytest.param(3, 0, nothing, enter, produce_and_raise, enter, 1, 100, id="handler produces before it raises"),
+        pytest.param(3, 1, nothing, enter, interrupt, end, 0, 100, id="record is never tried again"),
+        pytest.param(3, 0, enter, end, interrupt, end, 0, 60, id="end"),
+        pytest.param(3, 0, enter_alone, end, interrupt, end, 0, 10, id="end of one that was counted alone"),
+    ],
+)
+def test_a_permit_is_counted_once_and_goes_back_once(
+    still: Host, others: int, alone: int, before: Act, work: Act, come: Act, after: Act, holds: int, places: int
+) -> None:
+    """The next record has it, the end of the producer gives it back, whatever was interrupted."""
 
     def play(step: int) -> bool:
         here = fresh(still, others, alone)
-        made = gate_of(here, name=name)
+        made = gate_of(here)
+        before(made)
+        came = interrupted(lambda: work(made), step, lambda: come(made))
+        after(made)
+        after(made)
+        assert made.used == holds
+        check(still, others + alone + holds, came, here)
+        return came
+
+    assert everywhere(play) > places
+
+
+def test_a_transactional_id_is_known(still: Host) -> None:
+    """Its permit is counted once, and its next producer needs none."""
+
+    def play(step: int) -> bool:
+        here = fresh(still, 19)
+        made = gate_of(here, name="orders")
         came = interrupted(made.enter, step)
         made.enter()
-        assert made.used == 1
-        check(still, others + alone + 1, came, here)
-        if name is not None:
-            gate_of(still.start(), name=name).enter()
-            check(still, others + alone + 1, came)  # it is known
+        gate_of(still.start(), name="orders").enter()
+        check(still, 20, came, here)
         return came
 
     assert everywhere(play) > 100
@@ -191,43 +240,6 @@ def test_the_first_record_without_a_ledger(time: Clock) -> None:
     assert everywhere(play) > 20
 
 
-def test_a_record_that_is_never_tried_again(still: Host) -> None:
-    """The end of the producer gives back what the interrupted call may have taken."""
-
-    def play(step: int) -> bool:
-        here = fresh(still, 3, alone=1)
-        made = gate_of(here)
-        came = interrupted(made.enter, step)
-        made.end("collected", unsent=True)
-        assert made.used == 0
-        check(still, 4, came, here)
-        return came
-
-    assert everywhere(play) > 100
-
-
-@pytest.mark.parametrize("alone", [False, True])
-def test_the_end(still: Host, alone: bool) -> None:
-    """The permit goes back once, whether the ledger had counted it or the process alone."""
-
-    def play(step: int) -> bool:
-        here = fresh(still, 3)
-        made = gate_of(here)
-        if alone:
-            with locked():
-                made.enter()
-        else:
-            made.enter()
-        came = interrupted(lambda: made.end("closed", unsent=True), step)
-        made.end("closed", unsent=True)
-        made.end("closed", unsent=True)
-        assert made.used == 0
-        check(still, 3, came, here)
-        return came
-
-    assert everywhere(play) > (10 if alone else 60)
-
-
 def test_the_end_of_lanes(still: Host) -> None:
     """Each one's permit goes back once."""
 
@@ -243,27 +255,6 @@ def test_the_end_of_lanes(still: Host) -> None:
         return came
 
     assert everywhere(play) > 10
-
-
-def test_a_handler_that_produces_before_it_raises(still: Host) -> None:
-    """It has a permit, and what it interrupted takes none beside it."""
-
-    def play(step: int) -> bool:
-        here = fresh(still, 3)
-        made = gate_of(here)
-
-        def produce_and_raise() -> None:
-            made.enter()
-            raise LimitError
-
-        came = interrupted(made.enter, step, produce_and_raise)
-        made.enter()
-        assert made.used == 1
-        made.end("closed", unsent=False)
-        check(still, 4, came, here)
-        return came
-
-    assert everywhere(play) > 100
 
 
 def test_real_signals(host: Host) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
-from operator import index
+from operator import attrgetter, index
 from types import MethodType
 from typing import Any, NamedTuple
 
@@ -50,6 +50,7 @@ class Reporting(NamedTuple):
     """What the report callbacks of one producer share. `explained` makes the error that a callback is given.
 
     `offset_proves`: whether a record without an error and without an offset is not delivered, see WITHOUT_OFFSET.
+    `accounts`, `reported`: all of them, side by side, to be added up; one that came second at its place stays at 0.
     """
 
     only_errors: bool
@@ -57,6 +58,8 @@ class Reporting(NamedTuple):
     report_queue: ReportQueue
     explained: Explained
     offset_proves: bool
+    accounts: list[Account]
+    reported: list[Resolved]
 
 
 class Resolved:
@@ -109,7 +112,7 @@ class PartitionCounters(Account):
 
     def _made(self) -> Report:
         named = self.named
-        only_errors, errors, report_queue, explained, offset_proves = self._reporting
+        only_errors, errors, report_queue, explained, offset_proves, *_ = self._reporting
 
         # A closure over the counts, not over the account: no cycle, and quicker than a method.
         @interrupts.called_natively
@@ -152,7 +155,7 @@ class TopicCounters(Account):
     def _made(self) -> Report:
         """It counts on the partition that the report names."""
         partitions = self.partitions
-        only_errors, errors, report_queue, explained, offset_proves = reporting = self._reporting
+        only_errors, errors, report_queue, explained, offset_proves, *_ = reporting = self._reporting
 
         # Most of it stands in PartitionCounters, too: one more call for each record would be felt.
         @interrupts.called_natively
@@ -217,8 +220,11 @@ def _is_number(partition: Any) -> bool:
 
 
 def _opened(partitions: dict[int, PartitionCounters], number: int, reporting: Reporting) -> PartitionCounters:
+    made = PartitionCounters(reporting)
+    reporting.accounts.append(made)  # before anything can be counted there
+    reporting.reported.extend((made.named, made.placed))
     # setdefault: two threads may find the same partition missing at once, and both must count on one account.
-    return partitions.setdefault(number, PartitionCounters(reporting))
+    return partitions.setdefault(number, made)
 
 
 class DeliveryCounters:
@@ -236,7 +242,7 @@ class DeliveryCounters:
         self.only_errors = only_errors
         self.errors = CallbackErrors()
         self.report_queue = ReportQueue()
-        self._reporting = Reporting(only_errors, self.errors, self.report_queue, explained, offset_proves)
+        self._reporting = Reporting(only_errors, self.errors, self.report_queue, explained, offset_proves, [], [])
 
     def not_interrupted(self) -> None:
         """What a call raised was no signal handler's."""
@@ -247,7 +253,9 @@ class DeliveryCounters:
         forks.notice()
         if not isinstance(topic, str):  # refused by the native call with its own error; nothing to remember
             return TopicCounters(self._reporting)
-        return self.topics.setdefault(str.__str__(topic), TopicCounters(self._reporting))  # may be an enumeration's
+        made = TopicCounters(self._reporting)
+        self._reporting.accounts.append(made)
+        return self.topics.setdefault(str.__str__(topic), made)  # may be an enumeration's
 
     def release_callbacks(self) -> None:
         """Forget the callback that each account was given last, until its next record: it may be all that keeps a
@@ -288,13 +296,9 @@ class DeliveryCounters:
 
     def totals(self) -> tuple[int, int, int]:
         """(accepted, delivered, failed). Reports are read first, so that accepted is never the smaller one."""
-        accepted = delivered = failed = 0
-        for topic in list(self.topics.values()):
-            for row in list(topic.partitions.values()):
-                delivered += row.named.delivered + row.placed.delivered
-                failed += row.named.failed + row.placed.failed
-        for topic in list(self.topics.values()):
-            accepted += topic.accepted + sum([row.accepted for row in list(topic.partitions.values())])
+        reported = self._reporting.reported  # thousands are added up in C
+        delivered, failed = (sum(map(attrgetter(name), reported)) for name in ("delivered", "failed"))
+        accepted = sum(map(attrgetter("accepted"), self._reporting.accounts))
         return accepted, delivered, failed
 
     def outstanding(self, queued: int) -> tuple[int, int]:

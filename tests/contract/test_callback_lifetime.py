@@ -117,7 +117,11 @@ def test_owner_of_a_producer_is_freed_with_its_threads(
     assert set(os.listdir(THREADS)) - before
     del owner
     assert alive() is None
-    wait_until(lambda: not set(os.listdir(THREADS)) - before)
+    try:
+        wait_until(lambda: not set(os.listdir(THREADS)) - before)
+    except AssertionError:
+        left = set(os.listdir(THREADS)) - before
+        raise AssertionError([(THREADS / each / "comm").read_text() for each in left]) from None
 
 
 def test_owner_that_only_polled_is_freed(producer_class: Any, cluster: Any, topic: str) -> None:

@@ -43,7 +43,7 @@ SIZE, VERSION = 64, 2
 _MOST = SIZE + permit_log.MOST
 DAMAGED, NEWER = "damaged", "of a newer version"
 _MAGIC = b"SPid"
-_FORM = struct.Struct("<4sHxxQqqQ20xI")
+_FORM, _FARTHEST = struct.Struct("<4sHxxQqqQ20xI"), (1 << 63) - 1
 _NAMES = ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY", "O_NOINHERIT")
 _OPEN = sum(getattr(os, name, 0) for name in _NAMES)
 _THERE, _MADE = os.O_RDWR | _OPEN, os.O_RDWR | os.O_CREAT | _OPEN
@@ -90,8 +90,8 @@ class Header:
 
 
 def encode(header: Header) -> bytes:
-    """64 bytes. Times are rounded up: nothing may be granted by a rounding."""
-    boot, wall = math.ceil(header.until.boot * 1e9), math.ceil(header.until.wall * 1e9)
+    """64 bytes. Times are rounded up, so that nothing is granted by that, and end where the field does."""
+    boot, wall = (max(-_FARTHEST, min(math.ceil(time * 1e9), _FARTHEST)) for time in header.until)
     body = _FORM.pack(_MAGIC, VERSION, header.boot_id, boot, wall, header.count, 0)[: SIZE - 4]
     return body + zlib.crc32(body).to_bytes(4, "little")
 
@@ -201,6 +201,8 @@ class LedgerRound:
             leader = max(self._copies, key=lambda copy: copy.header.count if isinstance(copy.header, Header) else -1)
             lines = permit_log.latest(leader.lines()) if headers else b""
             self.write(self.until, lines, anew=True)
+        elif self.until >= self.now.boot + LATEST:  # a clock was set back: the hour comes back from now on
+            self.write(self.until, b"")
 
     def __exit__(self, *_: object) -> None:
         self.close()

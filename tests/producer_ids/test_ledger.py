@@ -221,6 +221,27 @@ def test_a_clock_set_back_before_another_boot_costs_two_hours_at_most(still: Hos
     assert still.start().ask(first()).permit
 
 
+@pytest.mark.parametrize("step", [-86_400.0, -365 * 86_400.0])
+def test_a_clock_set_back_where_a_boot_has_no_name_costs_two_hours_at_most(still: Host, step: float) -> None:
+    """As on Windows, where the time of day counts: what no round can have written comes back from then on."""
+    still.boot_id = 0
+    assert taken(still.start()) == 20
+    still.wall += step
+    assert still.start().ask(first()).permit is None
+    still.pass_time(HOUR + 181)
+    assert still.start().ask(first()).permit
+
+
+@pytest.mark.parametrize("wall", [1e10, -1e10, 1e20])
+def test_a_time_of_day_beyond_all_that_can_be_written_stops_nobody(still: Host, wall: float) -> None:
+    """The boot clock counts on."""
+    still.wall = wall
+    assert taken(still.start()) == 20
+    assert taken(still.start()) == 0
+    still.pass_time(181)
+    assert taken(still.start()) == 1
+
+
 def test_known_transactional_ids_are_shared(still: Host) -> None:
     """A fixed one is counted once on this host, unless its permit goes back; only its hash is kept, in each copy."""
 

@@ -230,3 +230,33 @@ def test_names_of_what_methods_return_are_public(cluster: FakeCluster) -> None:
     (state,) = cluster.producer_state("orders").values()
     assert isinstance(state, testing.ProducerEntry)
     assert isinstance(state.batches[0], testing.AppendedBatch)
+
+
+def test_a_request_held_back_arrives_after_the_one_that_followed_it(cluster: FakeCluster) -> None:
+    """Its client has hung up by then, and asked again: the batch of the second request is the first in the log."""
+    cluster.create_topic("t")
+    cluster.hold_next("Produce")
+    leader = cluster.leader("t")[0]
+    with RawClient(cluster.bootstrap, leader) as first:
+        first.set_timeout(0.1)
+        with pytest.raises(TimeoutError):
+            first.produce("t", make_batch([b"late"]))
+        assert cluster.held_back == 1
+    with RawClient(cluster.bootstrap, leader) as second:
+        second.produce("t", make_batch([b"early"]))
+    assert values(cluster) == [b"early"]
+    assert cluster.release() == 1
+    cluster.wait(lambda found: len(found.log("t")) == 2)
+    assert values(cluster) == [b"early", b"late"]
+    assert (cluster.held_back, cluster.faults_left, cluster.release()) == (0, 0, 0)
+
+
+def test_the_end_of_faults_lets_arrive_what_is_held_back(cluster: FakeCluster, producer: SafeProducer) -> None:
+    cluster.hold_next("Produce", 3)
+    assert cluster.faults_left == 3
+    producer.produce("t", b"a")
+    cluster.wait(lambda found: found.held_back == 1)
+    cluster.end_faults()
+    assert producer.flush(10) == 0
+    assert deliver(producer, b"b") == [None]
+    assert values(cluster) == [b"a", b"b"]

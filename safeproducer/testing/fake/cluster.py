@@ -83,6 +83,21 @@ class FaultControl(Runtime):
         scope = self._scope(api, broker, topic, partition)
         self._call(lambda: self._state.faults.fail(error_code, n, scope))
 
+    def hold_next(self, api: str, n: int = 1, *, broker: int | None = None) -> None:
+        """The next ``n`` requests of this API wait on their way, and what their connections bring behind them, until
+        ``release()``: also when the client has hung up meanwhile, and asked again on another connection. 0 ends it."""
+        scope = Scope(_served(api), self._checked(broker))
+        self._call(lambda: self._state.faults.hold(n, scope))
+
+    def release(self) -> int:
+        """Let all requests that are held back arrive now, and hold no more; returns how many that were."""
+        return self._call(self._state.faults.release)
+
+    @property
+    def held_back(self) -> int:
+        """How many requests wait on their way, because of ``hold_next()``."""
+        return self._call(lambda: len(self._state.faults.held))
+
     def set_throttle(self, milliseconds: int, *, broker: int | None = None, api: str = "Produce") -> None:
         """Answers of this API announce a throttle time of so many ``milliseconds`` (KIP-219); the broker itself holds
         nothing back. 0 ends it."""
@@ -92,12 +107,13 @@ class FaultControl(Runtime):
         self._call(lambda: self._state.faults.set_throttle(milliseconds, scope))
 
     def end_faults(self) -> None:
-        """End all of them: delays, throttle times, losses and errors. Topics, records and the journal stay."""
+        """End all of them: delays, throttle times, losses, errors and holds. Topics, records and the journal stay."""
+        self.release()
         self._call(lambda: setattr(self._state, "faults", Faults()))
 
     @property
     def faults_left(self) -> int:
-        """How many ordered losses and errors have not happened yet."""
+        """How many ordered losses, errors and holds have not happened yet."""
         return self._call(lambda: self._state.faults.left)
 
     def _scope(self, api: str, broker: int | None, topic: str | None, partition: int | None) -> Scope:

@@ -18,7 +18,7 @@ class Inbox(Generic[T]):
     def __init__(self, work: Callable[[T], Awaitable[None]]) -> None:
         self._work = work
         self._loop = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[tuple[float, int, T]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[float, int, T, asyncio.Event | None]] = asyncio.Queue()
         self._bytes = 0
         self._room = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
@@ -28,8 +28,9 @@ class Inbox(Generic[T]):
         """Whether anything was ever put in."""
         return self._worker is not None
 
-    async def put(self, request: T, size: int, delay: float) -> None:
-        """Queue it; waits while too many bytes are queued. Raises what the work has raised."""
+    async def put(self, request: T, size: int, delay: float, held: asyncio.Event | None = None) -> None:
+        """Queue it, until `held` is set if it is given; waits while too many bytes are queued. Raises what the work has
+        raised."""
         size += _REQUEST_BYTES
         if self._worker is None:
             self._worker = self._loop.create_task(self._drain())
@@ -39,13 +40,15 @@ class Inbox(Generic[T]):
         if self._worker.done():
             await self._worker
         self._bytes += size
-        self._queue.put_nowait((self._loop.time() + delay, size, request))
+        self._queue.put_nowait((self._loop.time() + delay, size, request, held))
 
     async def _drain(self) -> None:
         try:
             while True:
-                due, size, request = await self._queue.get()
+                due, size, request, held = await self._queue.get()
                 try:
+                    if held is not None:
+                        await held.wait()
                     await asyncio.sleep(max(0.0, due - self._loop.time()))
                     await self._work(request)
                 finally:

@@ -158,10 +158,14 @@ class Connection:
             self._refuse(None, "malformed", str(error), arrived)
             return
         self.client_id = header.client_id
-        delay = self._cluster.faults.delay("request", header.api, self._broker.id)
+        faults = self._cluster.faults
+        delay, held = (
+            faults.delay("request", header.api, self._broker.id),
+            faults.take_hold(header.api, self._broker.id),
+        )
         request = _Arrived(header, frame, arrived)
-        if delay or self._inbox.used:
-            await self._inbox.put(request, len(frame), delay)
+        if delay or held or self._inbox.used:
+            await self._inbox.put(request, len(frame), delay, held)
         else:
             await self._answer(request)
 

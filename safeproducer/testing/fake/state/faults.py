@@ -1,5 +1,6 @@
 """The faults that a test set, asked once for each request."""
 
+import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
@@ -76,6 +77,9 @@ class Faults:
         self._throttles = _Standing()
         self._errors: list[_Counted] = []
         self._losses: list[_Counted] = []
+        self._holds: list[_Counted] = []
+        self.held: list[asyncio.Event] = []
+        """One for each request that is held back, which waits for it."""
 
     def set_delay(self, seconds: float, scope: Scope, side: Side) -> None:
         self._delays[side].set(scope, seconds)
@@ -88,6 +92,26 @@ class Faults:
 
     def lose(self, n: int, scope: Scope) -> None:
         self._losses = _with(self._losses, _Counted(scope, n))
+
+    def hold(self, n: int, scope: Scope) -> None:
+        self._holds = _with(self._holds, _Counted(scope, n))
+
+    def take_hold(self, api: str, broker: int) -> asyncio.Event | None:
+        """The event for which this request has to wait, if it is held back."""
+        for fault in self._holds:
+            if fault.left and fault.scope.covers(api, broker):
+                fault.left -= 1
+                self.held.append(held := asyncio.Event())
+                return held
+        return None
+
+    def release(self) -> int:
+        """End the wait of all that is held back, and hold nothing more; returns how many requests that were."""
+        count = len(self.held)
+        for held in self.held:
+            held.set()
+        self.held, self._holds = [], []
+        return count
 
     def delay(self, side: Side, api: str, broker: int) -> float:
         """Seconds by which a request or its answer is late."""
@@ -132,5 +156,5 @@ class Faults:
 
     @property
     def left(self) -> int:
-        """How many ordered errors and losses have not happened yet."""
-        return sum(fault.left for fault in (*self._errors, *self._losses))
+        """How many ordered errors, losses and holds have not happened yet."""
+        return sum(fault.left for fault in (*self._errors, *self._losses, *self._holds))

@@ -268,6 +268,33 @@ class TransactionError(SafeProducerError, RuntimeError):
     """A transaction() cannot begin: another one is open, or the producer has no transactional.id."""
 
 
+class TransactionAborted(SafeProducerError, KafkaException):  # noqa: N818 - as Kafka says it
+    """The block of a transaction() could not be committed, and was aborted: no reader of committed records sees it.
+
+    `args[0]` is the KafkaError that is the cause. Produce its records again, in a new transaction.
+    """
+
+    def __str__(self) -> str:
+        cause = self.args[0]
+        return f"the transaction was aborted: {cause.name()}: {cause.str()}. Produce its records again in a new one"
+
+
+class TransactionUnknown(SafeProducerError, KafkaException):  # noqa: N818 - as OutcomeUnknown
+    """A commit has no answer: whether readers see the transaction is open, and brokers alone know.
+
+    `args[0]` is the KafkaError. commit_transaction() may be called again, and goes on waiting. A new transaction may
+    begin instead: then this one ends as brokers had it, committed or aborted, and none of it gets into the new one.
+    """
+
+    def __str__(self) -> str:
+        cause = self.args[0]
+        return (
+            f"whether the transaction is committed is not known: {cause.name()}: {cause.str()}. Call "
+            f"commit_transaction() again to wait on, or look whether committed readers see it before its records are "
+            f"produced again"
+        )
+
+
 __all__ = [
     "CallbackReentryError",
     "ConfigurationError",
@@ -283,7 +310,8 @@ __all__ = [
 ]
 for _name in __all__:
     globals()[_name].__module__ = "safeproducer"
-for _class in (DeliveryFailed, NotWritten, OutcomeUnknown, EventLoopError, RecordTypeError, TransactionError):
+_OF_AIO: tuple[type, ...] = (DeliveryFailed, NotWritten, OutcomeUnknown, EventLoopError, RecordTypeError)
+for _class in (*_OF_AIO, TransactionError, TransactionAborted, TransactionUnknown):
     _class.__module__ = "safeproducer.aio"
 
 

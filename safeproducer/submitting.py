@@ -15,7 +15,9 @@ from safeproducer.errors import (
     ForkedProducerError,
     ProducerClosedError,
     QueueFullError,
+    TransactionAborted,
     TransactionError,
+    TransactionUnknown,
 )
 from safeproducer.kafka.native import KafkaException, NativeProducer
 from safeproducer.runtime import clock
@@ -96,37 +98,55 @@ class Submitting:
     def transaction(self, timeout: float = -1) -> Iterator[Any]:
         """Begin a transaction; commit it at the end of the block, and abort it on any exception.
 
-        `timeout`: seconds for the commit, and for the abort. Raises what these raise; if the error of a commit asks for
-        an abort, that is done. TransactionError for a block in a block, and without a `transactional.id`.
+        `timeout`: seconds for the commit, and for the abort; below 0 they have `transaction.timeout.ms`. Raises
+        TransactionAborted if it cannot be committed: it is aborted then. TransactionUnknown if the commit has no answer
+        in time. FatalError if another instance took over. TransactionError for a block in a block, and without a
+        `transactional.id`. An abort that has no answer is not told: the next transaction ends it first.
         """
         transactions: Transactions = self._SafeProducer__transactions  # type: ignore[attr-defined]
         if self._SafeProducer__settings.transactional_id is None:  # type: ignore[attr-defined]
             raise TransactionError("set transactional.id, and call init_transactions() once, for transaction()")
-        if transactions.open:
+        if transactions.goes_on:
             raise TransactionError("a transaction is open already: leave its block before another one begins")
-        transactions.begin()
+        transactions.begin(timeout)
         try:
             yield self
         except BaseException:
             abort(self, timeout)
             raise
+        commit(self, timeout)
+
+
+def commit(producer: Any, timeout: float = -1) -> None:
+    """Commit the transaction of `producer`, as its block does: wait on while that may help, else abort it."""
+    deadline, left = clock.monotonic() + timeout, timeout
+    while True:
         try:
-            transactions.commit(timeout)
+            producer._SafeProducer__transactions.commit(left)
+            return
+        except TransactionUnknown:
+            if (left := deadline - clock.monotonic()) <= 0:
+                raise
         except KafkaException as error:
-            if error.args[0].txn_requires_abort():
-                abort(self, timeout)
-            raise
+            if not error.args[0].txn_requires_abort():
+                raise
+            abort(producer, timeout)
+            raise TransactionAborted(error.args[0]) from error
 
 
 def abort(producer: Any, timeout: float = -1) -> None:
-    """Abort the transaction of `producer`, behind what it has sent.
+    """Abort the transaction of `producer`, behind what it has sent; without an answer the next one ends it first.
 
     librdkafka cannot abort while the coordinator adds a partition to the transaction: the error is fatal (its issue
     4849). That is the state some 20 ms behind the first record of a partition, which a time limit around a block hits.
     So what was sent is waited for, briefly.
     """
     producer._SafeProducer__engine.awake().serving.flush(_SETTLES)
-    producer._SafeProducer__transactions.abort(timeout)
+    try:
+        producer._SafeProducer__transactions.abort(timeout)
+    except KafkaException as error:
+        if isinstance(error, FatalError) or not error.args[0].retriable():
+            raise
 
 
 def _serve(producer: weakref.ref[Any]) -> None:

@@ -163,9 +163,9 @@ def test_blocks_commit_and_abort(made: list[Any]) -> None:
         with producer.transaction():
             producer.produce("t", b"committed")
     assert made == [
-        *(("begin",), ("commit", 20)),
-        *(("begin",), ("flush", 2.0), ("abort", 20)),
-        *(("begin",), ("commit", -1)),
+        *(("begin", 20), ("commit", 20)),
+        *(("begin", 20), ("flush", 2.0), ("abort", 20)),
+        *(("begin", -1), ("commit", -1)),
     ]
 
 

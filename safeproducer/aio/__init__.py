@@ -10,7 +10,9 @@ from safeproducer.errors import (
     NotWritten,
     OutcomeUnknown,
     RecordTypeError,
+    TransactionAborted,
     TransactionError,
+    TransactionUnknown,
 )
 from safeproducer.records import DeliveredRecord
 
@@ -26,5 +28,7 @@ __all__ = [
     "NotWritten",
     "OutcomeUnknown",
     "RecordTypeError",
+    "TransactionAborted",
     "TransactionError",
+    "TransactionUnknown",
 ]

@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
 
 from safeproducer.errors import TransactionError
-from safeproducer.kafka.native import KafkaException
 from safeproducer.producer import SafeProducer
-from safeproducer.submitting import abort
+from safeproducer.submitting import abort, commit
 
 
 class Transactional:
@@ -38,9 +37,9 @@ class Transactional:
         """Begin a transaction; commit it at the end of the block, abort it on any exception and on cancellation.
 
         A commit that is cancelled is waited for: `ended` of the CancelledError says whether it succeeded. Raises
-        KafkaException as commit_transaction() does, after an abort if the error asks for one. Records that are
-        "delivered" are in the log then, and not committed. One block at a time; raises TransactionError for another
-        one, and without a `transactional.id`.
+        TransactionAborted if it cannot be committed: it is aborted then; TransactionUnknown if the commit has no
+        answer; FatalError if another instance took over. Records that are "delivered" are in the log then, and not
+        committed. One block at a time; raises TransactionError for another one, and without a `transactional.id`.
         """
         if self._in_block:
             raise TransactionError("a transaction is open already: leave its block before another one begins")
@@ -59,18 +58,9 @@ class Transactional:
             except BaseException:
                 await self._aborted()
                 raise
-            await self._committed()
+            await self._to_its_end(commit, self.producer)
         finally:
             self._in_block = False
-
-    async def _committed(self) -> None:
-        try:
-            await self._to_its_end(self.producer.commit_transaction)
-        except (KafkaException, asyncio.CancelledError) as error:
-            cause = getattr(error, "cause", error)
-            if isinstance(cause, KafkaException) and cause.args[0].txn_requires_abort():
-                await self._aborted()
-            raise
 
     async def _aborted(self) -> None:
         with suppress(asyncio.CancelledError):  # the exception that ends the block goes on

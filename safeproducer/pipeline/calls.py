@@ -170,6 +170,8 @@ class Calls:
         if not self._route.usable:
             return 0
         count = self._dispatcher.record_buffer.queued
+        if count and self.events.listens:
+            return min(count, self.counters.outstanding(count)[0])
         if 0 < count <= _FEW_EVENTS and not self._route.threads and not self.events.callbacks.any:
             # Records, or statistics that the application did not ask for? In a callback its own record counts, too.
             if self._dispatcher.only_batch_lanes and not self._dispatcher.record_buffer.records:

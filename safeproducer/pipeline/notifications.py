@@ -93,6 +93,11 @@ class Notifications:
         self._log(logger.error, text, failure.error.name(), self._scrub(failure.error.str()), seconds, count)
         self._call("producer_renewed", event)
 
+    def new_epoch(self, why: str) -> None:
+        """A transactional producer goes on in a new epoch."""
+        text = "%s: the next transaction has a new producer epoch, so that brokers refuse what may still come late"
+        self._log(logger.warning, text, why)
+
     def trouble(self, kind: str, what: str) -> None:
         """Something beside the way of records does not work and is tried again. The first of each kind is logged."""
         self.last_error = what = self._scrub(what)

@@ -13,11 +13,12 @@ from itertools import takewhile
 from typing import Any
 
 from safeproducer.kafka.lane_client import PURGE_EVERY
-from safeproducer.kafka.native import KafkaException
+from safeproducer.kafka.native import KafkaException, NativeProducer
 from safeproducer.kafka.statistics import Statistics, repaired
 from safeproducer.pipeline.cluster.metadata import FirstQuestion
 from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectLaneExpiry
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
+from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.lanes.direct_lane import DirectLane, DirectLaneCounts
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
@@ -79,6 +80,17 @@ class Former:
         return self.lane.given.unsent.counts(found, failed_at) if proves else {}
 
 
+def change(native: NativeProducer, route: Route, dispatcher: Dispatcher, holds: Holds) -> None:
+    """Let this one go on in place of the direct lane's native producer."""
+    holds.cluster.statistics.pop(DIRECT_LANE, None)
+    if holds.direct is not None:
+        holds.renew(holds.direct.renewed(DirectLaneCounts(clock.monotonic())))
+    dispatcher.record_buffer.replace_direct_native(native)
+    route.replace(native)
+    if route.goes_direct:
+        route.go(direct=True)
+
+
 @dataclass(eq=False)
 class DirectRenewal:
     """While the direct lane works there is nothing to do."""
@@ -137,12 +149,9 @@ class DirectRenewal:
         if made is None:
             return
         counters.report_queue.defer(False)
-        self._natives.leave(self._former[-1][0], former.statistics)
         former.left_at = now = clock.monotonic()
-        holds.cluster.statistics.pop(DIRECT_LANE, None)
-        holds.renew(former.lane.renewed(DirectLaneCounts(now)))
-        self._dispatcher.record_buffer.replace_direct_native(made[0])
-        self._route.replace(made[0])
+        self._natives.leave(self._former[-1][0], former.statistics)
+        change(made[0], self._route, self._dispatcher, holds)
         self._first.again()
         lanes.renewing.replaced(failure)
         self._dispatcher.recheck(now)

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from safeproducer.errors import CallbackReentryError, flags_of
+from safeproducer.errors import CallbackReentryError, TransactionUnknown, flags_of
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.kafka.statistics import read, repaired
 from safeproducer.pipeline.engine import Engine
+from safeproducer.pipeline.lanes.native_producers import SessionLog
+from safeproducer.pipeline.renewal import change
+from safeproducer.policy.renewals import Identity, Session, taken_over
 from safeproducer.runtime import clock
+
+_TELLS, _LOOK = 5.0, 0.05
+"""Seconds that statistics may take which tell an epoch: twice a second on a machine that is not busy."""
+_TAKEN_OVER = (
+    "another instance has registered this transactional.id since the last transaction of this one, which writes "
+    "nothing more: its new epoch has fenced that instance, too, so start one of them anew"
+)
 
 
 class Transactions:
     """Any thread, one at a time. `open`: whether one was begun and not ended. `begun`: whether there ever was one.
 
     `abandoned`: close() could not abort it in time. The native close() would try that again, for ever.
+    `counts`: of what became of them, and of new epochs.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -22,6 +37,11 @@ class Transactions:
         self._without_offset = 0
         self._rests_since: float | None = None
         self.open = self.abandoned = self.begun = False
+        self.counts = Counter[str]()
+        self._new: Callable[..., Any] | None = None
+        """init_transactions() of the native producer that came in place of another one, until it has succeeded."""
+        self._before: tuple[Identity | None, int] | None = None
+        """The epoch that is given up, and how many requests were lost by then."""
 
     def init(self, timeout: float) -> None:
         """Register with the coordinator, once there is a permit for its producer ID."""
@@ -32,21 +52,41 @@ class Transactions:
         engine.calls.serve(engine.native.init_transactions, left)
         self._rests_since = clock.monotonic()
 
-    def begin(self) -> None:
-        """Records produced from now on belong to a new one."""
-        self._engine.calls.serve(self._engine.native.begin_transaction)
+    def begin(self, timeout: float = -1) -> None:
+        """Records produced from now on belong to a new one. `timeout`: for a new epoch, if it needs one."""
+        calls = self._engine.calls
+        calls.refuse_in_callback("begin_transaction")
+        if (log := self._log) is not None:
+            if log.session.doubt and not self.goes_on and self._engine.route.state == "open":
+                self._renew(timeout, log)
+            if self._engine.events.fatal is not None:
+                calls.run(_raise, calls.fatal_again())  # of which the native producer may know nothing
+            calls.run(self._engine.native.poll, 0)
+            log.session.begin(log.lost, self._engine.failures.in_requests)
+        calls.serve(self._engine.native.begin_transaction)
         self._warn_after_rest()
         self.open = self.begun = True
         self._without_offset = self._engine.failures.without_offset
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether one is open, and no call that was to end it has been given up."""
+        return self.open and not (self._log is not None and self._log.session.left)
+
     def commit(self, timeout: float) -> None:
         """Wait for its reports, then commit."""
-        raised: Exception | None = None
+        raised: BaseException | None = None
         self._refuse_behind_callback("commit_transaction")
         if self.open:
             timeout, raised = self._settle(timeout)
-        self._advised(self._engine.native.commit_transaction, timeout)
-        self._end()
+        try:
+            self._advised(self._engine.native.commit_transaction, timeout)
+        except KafkaException as error:
+            self._doubted(error, "commit_transaction")
+            if error.args[0].retriable():
+                raise TransactionUnknown(error.args[0]) from error
+            raise
+        raised = self._end("committed") or raised
         if raised is not None:
             try:
                 raise raised
@@ -58,6 +98,7 @@ class Transactions:
         self._engine.calls.refuse_in_callback("abort_transaction")
         self._refuse_behind_callback("abort_transaction")
         error, raised = self._abort(timeout)
+        self._doubted(error, "abort_transaction")
         try:
             if (raised := error or raised) is not None:
                 self._engine.calls.told(raised)
@@ -76,7 +117,7 @@ class Transactions:
             if isinstance(error, KafkaException) and not from_callback and error.args[0].code() == KafkaError._STATE:
                 error = None  # it has
         if error is None:
-            self._end()
+            raised = self._end("aborted") or raised
         return error, raised
 
     def _refuse_behind_callback(self, method: str) -> None:
@@ -86,9 +127,73 @@ class Transactions:
                 f"finish. Set a flag in the handler, and call it outside"
             )
 
-    def _end(self) -> None:
+    def _end(self, how: str) -> BaseException | None:
+        """It is committed or aborted; what a callback raised."""
+        raised: BaseException | None = None
         self.open = False
         self._rests_since = clock.monotonic()
+        self.counts[how] += 1
+        if (log := self._log) is not None:
+            # The lines of what was lost are there: librdkafka writes them before it sends a request again.
+            raised = self._engine.calls.attempt(self._engine.native.poll, 0)[1]
+            log.session.end(log.lost, self._engine.failures.in_requests)
+        return raised
+
+    # --- a new epoch -------------------------------------------------------------------------------------------------
+
+    @property
+    def _log(self) -> SessionLog | None:
+        return self._engine.native_producers.session_log
+
+    def _doubted(self, error: object, method: str) -> None:
+        """Take note of a call whose answer is not known: brokers may do yet what it asked for."""
+        if self._log is not None and isinstance(error, KafkaException) and error.args[0].retriable():
+            self._log.session.give_up(method)
+
+    def _renew(self, timeout: float, log: SessionLog) -> None:
+        """Register a new native producer, and so a new epoch, before the next transaction; say why.
+
+        Brokers end what is open, and refuse what is late of the former one. If another instance was there meanwhile,
+        the producer is fatal from then on. Raises what init_transactions() raises: then the next begin() goes on.
+        """
+        engine = self._engine
+        if self._before is None:
+            before = self._identity(log)
+            if engine.unresolved():
+                engine.purge()
+                if (raised := engine.serving.drain_purged()) is not None:
+                    raise raised
+            former, native = engine.native, engine.native_producers.another()
+            engine.native_producers.leave(former, _nobody)
+            engine.sender.run(partial(change, native, engine.route, engine.dispatcher, engine.holds))
+            engine.native_producers.forget(former)
+            self._before, self._new = (before, log.lost), native.init_transactions
+        if self._new is not None:
+            engine.calls.serve(self._new, timeout)
+            self._new = None
+        (identity, lost), session = self._before, log.session
+        if taken_over(identity, self._identity(log), not session.left, log.lost - lost):
+            fatal = KafkaError(KafkaError.PRODUCER_FENCED, _TAKEN_OVER, fatal=True)
+            engine.calls.fatal_in(KafkaException(fatal))
+            return
+        if session.left:
+            self.counts["unknown" if session.left == "commit_transaction" else "aborted"] += 1
+        self.counts["renewed"] += 1
+        engine.notifications.new_epoch(session.doubt)
+        self._before, self.open, log.session = None, False, Session()
+
+    def _identity(self, log: SessionLog) -> Identity | None:
+        """The producer's ID and epoch, by statistics from now on; None if none come."""
+        engine, until = self._engine, clock.monotonic() + _TELLS
+        engine.serving.poll(0)
+        log.take_statistics()
+        while clock.monotonic() < until:
+            engine.serving.poll(_LOOK)
+            text = log.take_statistics()
+            found = None if text is None else read(repaired(text, engine.native_producers.settings.client_id))
+            if found is not None and found.producer_id is not None and found.producer_epoch is not None:
+                return Identity(found.producer_id, found.producer_epoch)
+        return None
 
     def _warn_after_rest(self) -> None:
         """The coordinator may have forgotten the transactional.id, which the commit would only learn."""
@@ -157,4 +262,16 @@ class Transactions:
     def send_offsets(self, positions: Any, group_metadata: Any, timeout: float) -> None:
         """Commit consumer offsets with it."""
         call = self._engine.native.send_offsets_to_transaction
-        self._advised(call, positions, group_metadata, timeout)
+        try:
+            self._advised(call, positions, group_metadata, timeout)
+        except KafkaException as error:
+            self._doubted(error, "send_offsets_to_transaction")
+            raise
+
+
+def _nobody(_: str) -> None:
+    """Its statistics concern nobody any more."""
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -1,4 +1,4 @@
-"""How soon another native producer may follow one that failed, and when its producer epochs are used up.
+"""How soon another native producer may follow one that failed, and when its producer epochs are used up or given up.
 
 Each takes a producer ID (KIP-936). An error that comes back at once must not take one after the other: a bucket of a
 quarter of the permit rate bounds how many there are in the long run, and a pause that doubles how many in a row. A
@@ -8,6 +8,7 @@ topic that causes several in a row waits alone for that, as long as the bucket n
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from safeproducer.policy.types import NEVER
 
@@ -95,3 +96,58 @@ class Epochs:
         """The same, as a batch was refused for its producer ID, or not."""
         self._fenced = self._fenced + 1 if refused else 0
         return self._fenced >= FENCED
+
+
+class Identity(NamedTuple):
+    """A producer ID and its epoch."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class Session:
+    """One epoch of a transactional producer. It is not used again once a request of it has an unknown end.
+
+    A broker does what is late in whichever transaction of this epoch is open by then; in a new epoch it refuses that.
+    `doubt`: why the next transaction needs a new one, "" while it does not. `left`: the call that was to end the last
+    transaction and has no answer, "" without one. Counts are the producer's: requests that were lost, and records of
+    unknown outcome.
+    """
+
+    doubt: str = ""
+    left: str = ""
+    _lost: int = 0
+    _unknown: int = 0
+
+    def begin(self, lost: int, unknown: int) -> None:
+        """A transaction begins: what was lost before was of none."""
+        self._lost, self._unknown = lost, unknown
+
+    def end(self, lost: int, unknown: int) -> None:
+        """It has ended."""
+        self.left = ""
+        if lost > self._lost:
+            self.doubt = self.doubt or "a connection was lost, or a request timed out"
+        elif unknown > self._unknown:
+            self.doubt = self.doubt or "records are of unknown outcome"
+
+    def give_up(self, method: str) -> None:
+        """This call failed, and whether brokers will do what it asked for is not known."""
+        self.doubt = self.doubt or f"{method}() has no answer"
+        if method != "send_offsets_to_transaction":
+            self.left = self.left or method
+
+
+def taken_over(before: Identity | None, after: Identity | None, ended: bool, lost: int = 0) -> bool:
+    """Whether another producer had the transactional.id between these two epochs of ours.
+
+    Each registration raises the epoch by one, and the abort of a transaction that it finds open by one more. Those
+    whose epochs are used up, or which brokers forgot, begin at 0 with another producer ID. `lost`: requests that got no
+    answer meanwhile, each of which may have been a registration of ours.
+    """
+    if before is None or after is None:
+        return False
+    if before.producer_id != after.producer_id:
+        return after.epoch > lost
+    return after.epoch > before.epoch + (1 if ended else 2) + lost

@@ -97,6 +97,11 @@ class Delivery:
         return not self.transactional and self.mode != "passthrough"
 
     @property
+    def listens(self) -> bool:
+        """Whether librdkafka's log has to tell of lost requests, after which a transaction needs a new epoch."""
+        return self.transactional and self.mode != "passthrough"
+
+    @property
     def spreads(self) -> bool:
         """Whether records of one partition may take several lanes."""
         return self.holds_back and self.idempotent and self.own.ordering != "partition"
@@ -105,7 +110,8 @@ class Delivery:
     def renews(self) -> bool:
         """Whether another native producer follows one that met a fatal error.
 
-        Never for a transactional one: another instance has fenced it, and would be fenced back.
+        Never for a transactional one: another instance has fenced it, and would be fenced back. It is renewed between
+        two transactions, see pipeline/transactions.py.
         """
         return self.holds_back and self.idempotent and self.own.fatal == "renew"
 

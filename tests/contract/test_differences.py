@@ -23,6 +23,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from safeproducer.aio import AIOProducer, NotWritten
+from safeproducer.testing import FakeCluster
 from tests.contract.support import NOWHERE, Reports, error_of, poll_until, run_script, wait_until
 
 
@@ -303,6 +304,28 @@ def test_close_after_an_unfinished_init_transactions(producer_class: type, is_st
             producer.close()
     else:
         assert producer.close(5)
+
+
+def test_begin_after_a_commit_without_an_answer(producer_class: type, is_stock: bool) -> None:
+    """confluent_kafka has to call commit_transaction() until it ends. SafeProducer may begin another transaction."""
+    with FakeCluster(brokers=1) as cluster:
+        cluster.create_topic("t")
+        config = {"bootstrap.servers": cluster.bootstrap, "transactional.id": "t", "log_level": 0}
+        producer: Any = producer_class(config)
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        producer.produce("t", b"v")
+        cluster.hold_next("EndTxn")
+        with pytest.raises(KafkaException) as caught:
+            producer.commit_transaction(0.5)
+        assert caught.value.args[0].retriable()
+        if is_stock:
+            with pytest.raises(KafkaException, match="_CONFLICT"):
+                producer.begin_transaction()
+            cluster.release()
+            return
+        producer.begin_transaction()
+        producer.close()
 
 
 def test_garbage_collection_with_records_warns(producer_class: type, is_stock: bool) -> None:

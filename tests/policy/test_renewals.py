@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from safeproducer.policy.renewals import FENCED, LATEST, LONGEST, SHORTEST, Epochs, Renewals
+from safeproducer.policy.renewals import (
+    FENCED,
+    LATEST,
+    LONGEST,
+    SHORTEST,
+    Epochs,
+    Identity,
+    Renewals,
+    Session,
+    taken_over,
+)
 
 RATE = 20
 
@@ -107,3 +117,60 @@ def test_counts_tell_the_same_of_a_lane_whose_batches_are_not_known() -> None:
     assert not epochs.only_fenced(10 + FENCED + 1, 150, 9), "one request tells too little"
     assert epochs.only_fenced(10 + 2 * FENCED, 150, 9)
     assert not epochs.only_fenced(99, 150, 9), "none was refused"
+
+
+def test_a_session_is_doubted_for_what_a_transaction_lost() -> None:
+    """Not for what was lost before it began, and for good once it was."""
+    session = Session()
+    session.begin(lost=3, unknown=1)
+    session.end(lost=3, unknown=1)
+    assert not session.doubt
+    session.begin(lost=5, unknown=1)
+    session.end(lost=5, unknown=1)
+    assert not session.doubt, "the connections were idle"
+    session.begin(lost=5, unknown=1)
+    session.end(lost=6, unknown=1)
+    assert "lost" in session.doubt
+    session.begin(lost=6, unknown=1)
+    session.end(lost=6, unknown=1)
+    assert session.doubt
+
+
+def test_a_session_is_doubted_for_records_of_unknown_outcome() -> None:
+    session = Session()
+    session.begin(lost=0, unknown=0)
+    session.end(lost=0, unknown=2)
+    assert "unknown outcome" in session.doubt
+
+
+def test_a_call_without_an_answer_is_remembered_until_another_one_ends_the_transaction() -> None:
+    """Offsets are no end. A commit that an abort follows is still the open question."""
+    session = Session()
+    session.give_up("send_offsets_to_transaction")
+    assert (session.doubt, session.left) == ("send_offsets_to_transaction() has no answer", "")
+    session.give_up("commit_transaction")
+    session.give_up("abort_transaction")
+    assert session.left == "commit_transaction"
+    session.end(lost=0, unknown=0)
+    assert not session.left
+    assert session.doubt
+
+
+@pytest.mark.parametrize(
+    ("after", "ended", "lost", "other"),
+    [
+        (Identity(1, 6), True, 0, False),
+        (Identity(1, 7), True, 0, True),  # the other one registered, and then this one
+        (Identity(1, 7), False, 0, False),  # the coordinator aborted what was open
+        (Identity(1, 8), False, 0, True),
+        (Identity(1, 8), True, 2, False),  # two registrations of this one had no answer
+        (Identity(2, 0), True, 0, False),  # its epochs were used up, or it was forgotten
+        (Identity(2, 1), True, 0, True),
+        (None, True, 0, False),
+    ],
+)
+def test_epochs_tell_whether_another_producer_was_there(
+    after: Identity | None, ended: bool, lost: int, other: bool
+) -> None:
+    assert taken_over(Identity(1, 5), after, ended, lost) is other
+    assert not taken_over(None, after, ended, lost)

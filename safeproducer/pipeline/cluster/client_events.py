@@ -95,10 +95,12 @@ class ClientEvents:
         self._client_id, self._servers = settings.client_id, settings.bootstrap_servers
         self._updates = updates
         self._ticks_per_statistics = settings.delivery.ticks_per_statistics
+        self.listens = settings.delivery.listens
+        """Whether there are log lines that the application does not see."""
         self._most_threads = _FEW_THREADS
         self.unseen: dict[int, int] = {}
-        """Statistics events that the application did not ask for and did not see, by the thread that served them: what
-        another thread serves, the sender above all, is not in the count of this one's poll()."""
+        """Statistics and log lines that the application did not ask for and did not see, by the thread that served
+        them: what another thread serves, the sender above all, is not in the count of this one's poll()."""
 
     @interrupts.called_natively
     def on_error(self, error: KafkaError) -> None:
@@ -133,10 +135,14 @@ class ClientEvents:
         text = repaired(text, self._client_id)
         self._updates.statistics(text)
         if not self._tell(ticks, text):
-            thread = get_ident()
-            if thread not in self.unseen and len(self.unseen) >= self._most_threads:
-                self._forget_ended_threads()
-            self.unseen[thread] = self.unseen.get(thread, 0) + 1
+            self.hide()
+
+    def hide(self) -> None:
+        """An event was served that the application does not see."""
+        thread = get_ident()
+        if thread not in self.unseen and len(self.unseen) >= self._most_threads:
+            self._forget_ended_threads()
+        self.unseen[thread] = self.unseen.get(thread, 0) + 1
 
     def _forget_ended_threads(self) -> None:
         alive = sys._current_frames()

@@ -7,6 +7,8 @@ stays, and one assignment changes the owner.
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -14,9 +16,11 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer, ThrottleEvent
+from safeproducer.kafka.properties import whole
 from safeproducer.pipeline.cluster.client_events import ClientEvents
 from safeproducer.pipeline.lanes.batch_lane import LaneLog
-from safeproducer.runtime import forks, interrupts
+from safeproducer.policy.renewals import Session
+from safeproducer.runtime import clock, forks, interrupts
 from safeproducer.settings.config import Settings, explain_refusal
 
 
@@ -72,6 +76,65 @@ class Relay:
         self._owner.log(*line)
 
 
+_LISTEN_TO = "broker"
+"""librdkafka's debug context for connections: four lines a transaction, and none for a record."""
+_INFO = 6
+_LEAST = {0: 50, 1: 50, 2: 50, 3: logging.ERROR, 4: logging.WARNING, 7: logging.DEBUG}
+"""By `log_level`, the level of logging from which on confluent_kafka passes lines."""
+_SYSLOG = {50: 0, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 5, logging.DEBUG: 7}
+
+
+class SessionLog:
+    """The log of a transactional producer. It tells of a lost request before librdkafka sends that again, which
+    statistics do too late.
+
+    `lost`: how often a connection ended, or a request got no answer in time. `session`: the present epoch. The
+    application gets the lines that it would have without this, on stderr if it gave no logger.
+    """
+
+    def __init__(self, hide: Callable[[], object]) -> None:
+        self.lost = 0
+        self.session = Session()
+        self._statistics: str | None = None
+        self._hide = hide
+        self._least: int = logging.INFO
+        self._tell: Callable[..., object] = _to_stderr
+
+    def listen(self, told: Owner, config: dict[str, Any]) -> tuple[Owner, dict[str, Any]]:
+        """The owner and the configuration of a native producer with this log."""
+        debug, level = config.get("debug"), whole(config.get("log_level"))
+        self._least = logging.DEBUG if debug else _LEAST.get(_INFO if level is None else level, logging.INFO)
+        self._tell = _to_stderr if (logger := config.get("logger")) is None else told.log
+        texts = ",".join(str(text) for text in (debug, _LISTEN_TO) if text)
+        told = told._replace(log=self.log, statistics=partial(self._hear, told.statistics))
+        return told, config | {"debug": texts, "logger": logger or self}
+
+    def take_statistics(self) -> str | None:
+        """Those that came since the last call, if any."""
+        text, self._statistics = self._statistics, None
+        return text
+
+    def _hear(self, tell: Callable[[str], object], text: str) -> None:
+        self._statistics = text
+        tell(text)
+
+    def log(self, level: int, form: str, *line: Any) -> None:
+        """As logging.Logger.log()."""
+        facility, _, text = line if len(line) == 3 else ("", "", "")
+        ended = facility == "STATE" and text.endswith((" UP -> DOWN", " REAUTH -> DOWN")) and "/bootstrap" not in text
+        self.lost += ended or (facility == "REQTMOUT" and " in flight " in text)
+        if level >= self._least:
+            self._tell(level, form, *line)
+        else:
+            self._hide()
+
+
+def _to_stderr(level: int, form: str, *line: Any) -> None:
+    """As librdkafka writes it."""
+    facility, name, text = line
+    sys.stderr.write(f"%{_SYSLOG.get(level, 5)}|{clock.time():.3f}|{facility}|{name}| {text}\n")
+
+
 _FIRST, _BATCH_LANE, _FURTHER = range(3)
 """A native producer that tells of the cluster: the direct lane, or the first one when there is none. The first batch
 lane beside a direct one. A further lane, whose statistics concern the application alone."""
@@ -108,6 +171,7 @@ class NativeProducers:
         self._taken = taken
         self._direct: deque[Relay] = deque(maxlen=2)
         """The present one's of the direct lane, and the former one's."""
+        self.session_log = SessionLog(events.hide) if settings.delivery.listens else None
         self.former: list[Any] = []
         """Those of the direct lane that failed, until no thread can be inside any more."""
 
@@ -179,7 +243,10 @@ class NativeProducers:
         return self._noted(native, lane.relay, role)
 
     def _made(self, config: dict[str, Any], log: LaneLog | None, role: int) -> NativeProducer:
-        relay = Relay(owner(self._events, config.get("logger"), role))
+        told = owner(self._events, config.get("logger"), role)
+        if self.session_log is not None:
+            told, config = self.session_log.listen(told, config)
+        relay = Relay(told)
         config = relay.configured(config)
         if log is not None:
             log.application = config.get("logger")

@@ -135,6 +135,13 @@ class Failures:
         return sum(count for failed, count in self.counts.copy().items() if failed.unsent)
 
     @property
+    def in_requests(self) -> int:
+        """Records of unknown outcome that may be in a request. Those that a purge took out of a queue are in none."""
+        counts = self.counts.copy().items() if self.unknown else ()
+        unknown = Outcome.UNKNOWN.value
+        return sum(n for failed, n in counts if failed.outcome == unknown and failed.error != "_PURGE_QUEUE")
+
+    @property
     def identities(self) -> set[int]:
         """Producer IDs that statistics told of."""
         return set(self._identities.copy())

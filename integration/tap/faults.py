@@ -89,6 +89,8 @@ class Faults:
             self._rates: dict[int | None, float] = {}
             self._drops: dict[bool, list[Drop]] = {True: [], False: []}
             self._edits: dict[tuple[str, int | None], tuple[AnswerEdit, Asked | None]] = {}
+            self.swallowed: list[tuple[int, bytes]] = []
+            """Brokers, and the requests to them that never came."""
 
     def set_delay(self, seconds: float, broker: int | None, to_broker: bool) -> None:
         if seconds < 0:

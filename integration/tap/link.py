@@ -158,7 +158,10 @@ class Link:
         if pending.expects_answer:
             self._expected[header.correlation_id] = pending
         self._ledger.request(pending, len(frame), produced)
-        return self._dropped(pending, to_broker=True) or Passage(frame)
+        dropped = self._dropped(pending, to_broker=True)
+        if dropped is not None:
+            self._faults.swallowed.append((self.broker, frame))
+        return dropped or Passage(frame)
 
     def _answer(self, frame: bytes) -> Passage:
         pending = self._expected.pop(int.from_bytes(frame[:4], "big", signed=True), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
@@ -229,6 +230,16 @@ class Tap:
     ) -> None:
         """Swallow the next `n` requests before the broker sees them; otherwise like `drop_answers`."""
         self._drop(Scope(api, broker, producer_id, topic, partition), n, keep_open, to_broker=True)
+
+    def deliver_late(self) -> int:
+        """Let the brokers have the requests that `drop_requests` swallowed with `keep_open`, each on a connection of
+        its own, and wait until they have answered. Returns how many."""
+        swallowed, self._faults.swallowed = self._faults.swallowed, []
+        for broker, frame in swallowed:
+            with socket.create_connection((LOOPBACK, self._proxies[broker].node.client_port), timeout=20) as late:
+                late.sendall(len(frame).to_bytes(4, "big") + frame)
+                assert late.recv(4)
+        return len(swallowed)
 
     def _drop(self, scope: Scope, n: int, keep_open: bool, to_broker: bool) -> None:
         self._chosen(scope.broker)

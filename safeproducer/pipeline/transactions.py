@@ -190,7 +190,7 @@ class Transactions:
         while clock.monotonic() < until:
             engine.serving.poll(_LOOK)
             text = log.take_statistics()
-            found = None if text is None else read(repaired(text, engine.native_producers.settings.client_id))
+            found = None if text is None else read(repaired(text, engine.events.client_id))
             if found is not None and found.producer_id is not None and found.producer_epoch is not None:
                 return Identity(found.producer_id, found.producer_epoch)
         return None

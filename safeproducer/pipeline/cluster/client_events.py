@@ -92,7 +92,7 @@ class ClientEvents:
         self.logins_refused = 0
         self.notifications = notifications
         self.callbacks = callbacks
-        self._client_id, self._servers = settings.client_id, settings.bootstrap_servers
+        self.client_id, self._servers = settings.client_id, settings.bootstrap_servers
         self._updates = updates
         self._ticks_per_statistics = settings.delivery.ticks_per_statistics
         self.listens = settings.delivery.listens
@@ -132,7 +132,7 @@ class ClientEvents:
     @interrupts.called_natively
     def on_statistics(self, ticks: Iterator[int], text: str) -> None:
         """Every tick of the native producer that tells of the cluster."""
-        text = repaired(text, self._client_id)
+        text = repaired(text, self.client_id)
         self._updates.statistics(text)
         if not self._tell(ticks, text):
             self.hide()
@@ -153,7 +153,7 @@ class ClientEvents:
 
     @interrupts.called_natively
     def on_batch_lane_statistics(self, ticks: Iterator[int], text: str) -> None:
-        text = repaired(text, self._client_id)
+        text = repaired(text, self.client_id)
         self._updates.batch_statistics(text)
         self._tell(ticks, text)
 
@@ -168,7 +168,7 @@ class ClientEvents:
     @interrupts.called_natively
     def on_further_statistics(self, text: str) -> None:
         """They come at the application's interval."""
-        self.callbacks.call(self.callbacks.statistics, repaired(text, self._client_id))
+        self.callbacks.call(self.callbacks.statistics, repaired(text, self.client_id))
 
     @interrupts.called_natively
     def on_batch_lane_error(self, error: KafkaError) -> None:

@@ -23,6 +23,7 @@ from safeproducer.hooks import (
     RecordsLost,
     ReplicationChanged,
     Throttled,
+    TransactionEnded,
     WindowChanged,
 )
 from safeproducer.policy.hold_reason import HoldReason
@@ -38,6 +39,7 @@ from safeproducer.snapshot import (
     PartitionSnapshot,
     ReplicationSnapshot,
     Snapshot,
+    TransactionsSnapshot,
     WindowSnapshot,
 )
 
@@ -78,6 +80,8 @@ __all__ = [
     "SafeSerializingProducer",
     "Snapshot",
     "Throttled",
+    "TransactionEnded",
+    "TransactionsSnapshot",
     "WindowChanged",
     "WindowSnapshot",
 ]

@@ -130,6 +130,20 @@ class ProducerRenewed(Value):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TransactionEnded(Value):
+    """A transaction of `producer` is over.
+
+    `outcome`: "committed", "aborted", or "unknown" for a commit without an answer. `seconds`: since it began. `doubt`:
+    why the next one has a new producer epoch, "" if it has not.
+    """
+
+    producer: ProducerInfo
+    outcome: str
+    seconds: float
+    doubt: str
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RecordAbandoned(Value):
     """A record of `producer` that was cancelled after it had been handed over has ended (safeproducer.aio).
 
@@ -289,6 +303,9 @@ class Hook:
 
     def producer_renewed(self, event: ProducerRenewed) -> None:
         """A native producer failed, and another one has taken its place; the producer goes on."""
+
+    def transaction_ended(self, event: TransactionEnded) -> None:
+        """A transaction was committed or aborted, or the next one begins though this one's commit has no answer."""
 
     def throttled(self, event: Throttled) -> None:
         """A broker announced a throttle time greater than zero."""

@@ -88,6 +88,20 @@ class WindowSnapshot(Value):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TransactionsSnapshot(Value):
+    """How many transactions of a producer were `committed` and `aborted`.
+
+    `unknown`: commits without an answer, counted when the next transaction begins. `renewed`: new producer epochs that
+    followed a request of unknown end.
+    """
+
+    committed: int
+    aborted: int
+    unknown: int
+    renewed: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ProducerState(Value):
     """Whose account a Snapshot is, and whether that producer is open. The fields are explained there."""
 
@@ -98,6 +112,7 @@ class ProducerState(Value):
     transactional_id: str | None
     idempotent: bool
     known_producer_ids: tuple[int, ...]
+    transactions: TransactionsSnapshot | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +123,7 @@ class Snapshot(ProducerState):
       `transactional_id` and `idempotent` are as in ProducerInfo. `partitions`: one row for each that got records.
     - `known_producer_ids`: the producer IDs of all lanes that there are, ascending. The ID of the first lane is known
       by librdkafka's statistics, half a second after it was taken at the latest.
+    - `transactions`: what became of them, None without a `transactional.id` and with safeproducer.mode=passthrough.
     - `accepted`: records for which produce() returned; `delivered` and `failed`: their delivery reports, so far;
       `unresolved`: no report yet; `interrupted`: the report was served, but a signal (Ctrl-C) stopped it before it was
       counted. accepted = delivered + failed + unresolved + interrupted.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from safeproducer import FatalError, SafeProducer
+from safeproducer import FatalError, Hook, SafeProducer, TransactionEnded, TransactionsSnapshot
 from safeproducer.aio import TransactionAborted, TransactionUnknown
 from safeproducer.pipeline.transactions import Transactions
 from safeproducer.testing import FakeCluster
@@ -322,6 +322,38 @@ def test_what_was_left_is_reported_before_the_new_epoch(cluster: FakeCluster) ->
         producer.commit_transaction(PATIENCE)
     assert committed(cluster) == [b"second"]
     assert producer.snapshot().unresolved == 0
+
+
+def test_hooks_and_the_snapshot_tell_what_became_of_transactions(cluster: FakeCluster) -> None:
+    """Also of one whose commit has no answer, when the next one begins."""
+
+    class Told(Hook):
+        def __init__(self) -> None:
+            self.events: list[TransactionEnded] = []
+
+        def transaction_ended(self, event: TransactionEnded) -> None:
+            self.events.append(event)
+
+    told = Told()
+    with SafeProducer(config(cluster), hooks=[told]) as producer:
+        producer.init_transactions(PATIENCE)
+        with producer.transaction(PATIENCE):
+            producer.produce("t", b"")
+        with contextlib.suppress(ZeroDivisionError), producer.transaction(PATIENCE):
+            raise ZeroDivisionError
+        cluster.hold_next("EndTxn", 9)
+        with pytest.raises(TransactionUnknown), producer.transaction(1.2):
+            producer.produce("t", b"")
+        cluster.release()
+        with producer.transaction(PATIENCE):
+            producer.produce("t", b"")
+        assert [event.outcome for event in told.events] == ["committed", "aborted", "unknown", "committed"]
+        assert [bool(event.doubt) for event in told.events] == [False, False, True, False]
+        assert told.events[2].seconds >= 1
+        assert told.events[0].producer.transactional_id == "shop"
+        assert producer.snapshot().transactions == TransactionsSnapshot(committed=2, aborted=1, unknown=1, renewed=1)
+    with SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0}) as plain:
+        assert plain.snapshot().transactions is None
 
 
 # --- planted ---------------------------------------------------------------------------------------------------------

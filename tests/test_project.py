@@ -28,7 +28,8 @@ PUBLIC_NAMES = """
     PartitionSnapshot ProducerChurn
     ProducerClosedError ProducerIdLimitError ProducerIdLimited ProducerInfo ProducerRenewed QueueFullError Record
     RecordAbandoned RecordsLost ReplicationChanged ReplicationSnapshot ReplicationState
-    SafeProducer SafeProducerError SafeSerializingProducer Snapshot Throttled WindowChanged WindowSnapshot
+    SafeProducer SafeProducerError SafeSerializingProducer Snapshot Throttled TransactionEnded
+    TransactionsSnapshot WindowChanged WindowSnapshot
 """
 
 

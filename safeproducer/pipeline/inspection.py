@@ -20,7 +20,7 @@ from safeproducer.policy.pacing import LATE
 from safeproducer.policy.types import TopicPartition
 from safeproducer.records import ProducerInfo
 from safeproducer.runtime import clock
-from safeproducer.snapshot import PartitionSnapshot, ReplicationSnapshot, Snapshot, WindowSnapshot
+from safeproducer.snapshot import PartitionSnapshot, ReplicationSnapshot, Snapshot, TransactionsSnapshot, WindowSnapshot
 
 _MOST_REASONS = 5
 _ENDED = {
@@ -198,6 +198,7 @@ class Inspection:
             engine.route.state,
             *(info.client_id, info.bootstrap_servers, info.principal, info.transactional_id, info.idempotent),
             self._known_ids(),
+            self._transactions(),
             *engine.counters.totals(),
             *(unresolved, interrupted, queued, failures.not_written, failures.unknown, buffer.waiting),
             *(lanes.handed_over, lanes.splits, len(lanes)),
@@ -210,6 +211,11 @@ class Inspection:
             withdrawn=failures.cancelled[0],
             abandoned=failures.cancelled[1],
         )
+
+    def _transactions(self) -> TransactionsSnapshot | None:
+        log = self._engine.native_producers.session_log
+        names = "committed", "aborted", "unknown", "renewed"
+        return None if log is None else TransactionsSnapshot(*(log.counts[name] for name in names))
 
     def _inside(self, silent: Mapping[TopicPartition, int]) -> Inside:
         """Why records wait that librdkafka has. Each sentence is made once."""

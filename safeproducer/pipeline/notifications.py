@@ -15,6 +15,7 @@ from safeproducer.hooks import (
     RecordAbandoned,
     ReplicationChanged,
     Throttled,
+    TransactionEnded,
     WindowChanged,
 )
 from safeproducer.kafka.native import KafkaError, KafkaException
@@ -92,6 +93,9 @@ class Notifications:
         count = failure.not_written + failure.unknown
         self._log(logger.error, text, failure.error.name(), self._scrub(failure.error.str()), seconds, count)
         self._call("producer_renewed", event)
+
+    def transaction_ended(self, outcome: str, seconds: float, doubt: str) -> None:
+        self._call("transaction_ended", TransactionEnded(self.info, outcome, seconds, doubt))
 
     def new_epoch(self, why: str) -> None:
         """A transactional producer goes on in a new epoch."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -29,7 +28,6 @@ class Transactions:
     """Any thread, one at a time. `open`: whether one was begun and not ended. `begun`: whether there ever was one.
 
     `abandoned`: close() could not abort it in time. The native close() would try that again, for ever.
-    `counts`: of what became of them, and of new epochs.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -37,7 +35,7 @@ class Transactions:
         self._without_offset = 0
         self._rests_since: float | None = None
         self.open = self.abandoned = self.begun = False
-        self.counts = Counter[str]()
+        self._began_at = 0.0
         self._new: Callable[..., Any] | None = None
         """init_transactions() of the native producer that came in place of another one, until it has succeeded."""
         self._before: tuple[Identity | None, int] | None = None
@@ -66,6 +64,7 @@ class Transactions:
         calls.serve(self._engine.native.begin_transaction)
         self._warn_after_rest()
         self.open = self.begun = True
+        self._began_at = clock.monotonic()
         self._without_offset = self._engine.failures.without_offset
 
     @property
@@ -132,11 +131,11 @@ class Transactions:
         raised: BaseException | None = None
         self.open = False
         self._rests_since = clock.monotonic()
-        self.counts[how] += 1
         if (log := self._log) is not None:
             # The lines of what was lost are there: librdkafka writes them before it sends a request again.
             raised = self._engine.calls.attempt(self._engine.native.poll, 0)[1]
             log.session.end(log.lost, self._engine.failures.in_requests)
+            self._tell(how, log)
         return raised
 
     # --- a new epoch -------------------------------------------------------------------------------------------------
@@ -144,6 +143,10 @@ class Transactions:
     @property
     def _log(self) -> SessionLog | None:
         return self._engine.native_producers.session_log
+
+    def _tell(self, outcome: str, log: SessionLog) -> None:
+        log.counts[outcome] += 1
+        self._engine.notifications.transaction_ended(outcome, clock.monotonic() - self._began_at, log.session.doubt)
 
     def _doubted(self, error: object, method: str) -> None:
         """Take note of a call whose answer is not known: brokers may do yet what it asked for."""
@@ -177,8 +180,8 @@ class Transactions:
             engine.calls.fatal_in(KafkaException(fatal))
             return
         if session.left:
-            self.counts["unknown" if session.left == "commit_transaction" else "aborted"] += 1
-        self.counts["renewed"] += 1
+            self._tell("unknown" if session.left == "commit_transaction" else "aborted", log)
+        log.counts["renewed"] += 1
         engine.notifications.new_epoch(session.doubt)
         self._before, self.open, log.session = None, False, Session()
 

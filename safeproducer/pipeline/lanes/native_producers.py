@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
@@ -95,6 +95,8 @@ class SessionLog:
     def __init__(self, hide: Callable[[], object]) -> None:
         self.lost = 0
         self.session = Session()
+        self.counts = Counter[str]()
+        """Transactions by outcome, and new epochs."""
         self._statistics: str | None = None
         self._hide = hide
         self._least: int = logging.INFO

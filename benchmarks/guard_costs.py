@@ -62,7 +62,6 @@ _NO_GATE = _NoGate()
 _CUT: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (id_settings, "take", lambda *_: _DEFAULTS),
     (assembly, "gate_of", lambda *_: _NO_GATE),
-    (assembly, "_gated", lambda *_: None),
     (Key, "of", lambda *_: None),
 )
 

@@ -372,6 +372,7 @@ def engine_of(producer: SafeProducer) -> Engine:
 
 
 def _load() -> None:
+    import safeproducer.futures  # noqa: PLC0415 - a child would wait for ever for a thread that was loading it
     import safeproducer.pipeline.assembly  # noqa: F401, PLC0415 - or each child would have its own
 
 

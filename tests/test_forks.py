@@ -389,20 +389,23 @@ def test_a_fork_beside_a_thread_that_makes_producers_waits_for_all_of_them() -> 
         maker.join()
 
 
-def test_a_fork_waits_while_another_thread_loads_what_a_producer_needs() -> None:
+@pytest.mark.parametrize("module", ["safeproducer.pipeline.calls", "safeproducer.futures"])
+def test_a_fork_waits_while_another_thread_loads_what_a_producer_needs(module: str) -> None:
     """In the child that thread is gone, and each import of the same module would wait for it for ever."""
-    script = """
+    script = f"""
         import os, signal, sys, threading, time
         from safeproducer import SafeProducer
 
         class Slow:
             def find_spec(self, name, *_):
-                if name == "safeproducer.pipeline.calls":
+                if name == "{module}":
                     loading.set()
                     time.sleep(0.3)
 
         def make():
-            SafeProducer({"log_level": 0}).close(0)
+            producer = SafeProducer({{"log_level": 0}})
+            producer.submit("t", b"x")
+            producer.close(0)
 
         loading = threading.Event()
         sys.meta_path.insert(0, Slow())

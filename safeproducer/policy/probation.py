@@ -21,7 +21,7 @@ LONGEST_PACE = 10.0
 """Seconds after which a lane that is still not ready is not waited for any more."""
 LONGEST_ALONE = 120.0
 """Seconds for which the first batch of a partition is waited for, by that partition: a busy cluster may take tens."""
-LONGEST_UNPLACED = 10.0
+LONGEST_UNPLACED = 5.0
 """The same of a batch whose partitions are not known."""
 _LATE_THREADS = 0.05
 """A thread that may send has given its record away by then, also on a busy machine."""

@@ -84,7 +84,8 @@ class Transactional:
         cause = running.exception()
         cancelled.ended = cause is None  # type: ignore[attr-defined]
         cancelled.cause = cause  # type: ignore[attr-defined]
-        cancelled.add_note(f"{call.__name__}() {'succeeded' if cause is None else f'failed: {cause}'}")
+        name = f"{call.__name__.removesuffix('_transaction')}_transaction()"
+        cancelled.add_note(f"{name} {'succeeded' if cause is None else f'failed: {cause}'}")
         try:
             raise cancelled
         finally:

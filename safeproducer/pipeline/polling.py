@@ -27,9 +27,7 @@ _POLLING = 0.05
 """An application that served within this time is there, and the sender leaves the serving to it. With all cores busy,
 one that serves every few milliseconds is late by 10 to 30, and the sender would take records off the direct path."""
 
-_LONG = 0.25
-"""Seconds: a native call that takes longer is past its time-out, and ends once the callbacks that it has are run."""
-_PACE = 0.1
+_BUSY = _PACE = 0.1  # from when on it is looked whether a native call is in a callback; and how many it runs
 _STUCK = 1.0
 """Seconds from which a callback is told to keep others waiting."""
 _QUICK = 1_000
@@ -66,8 +64,8 @@ class Serving:
     _polls: int = 0
     _polls_seen: int = 0
     _failed_then: int = 0
-    _release_at: float = 0.0
-    _accepted_then: int = 0
+    _released: tuple[float, int] = (0.0, 0)
+    _inside: tuple[float, float] = (-NEVER, 0.0)  # when a call began, and was seen in a callback
     _pace: tuple[float, int, bool, float] = (0.0, 0, False, 0.0)
     """When it was looked at, how many reports were counted by then, whether that were few, and since when no more."""
 
@@ -84,8 +82,12 @@ class Serving:
 
         What another thread takes meanwhile is younger than all that these have, and older than what they take next.
         """
-        long = now - max(self._seen_at, self._served_at) >= _LONG
-        return long and interrupts.in_callbacks(self._route.threads - self._route.barred)
+        began = max(self._seen_at, self._served_at)  # a thread may stand still between that and its native call
+        if now - began < _BUSY or not interrupts.in_callbacks(self._route.threads - self._route.barred):
+            return False
+        if self._inside[0] != began:
+            self._inside = began, now
+        return now - self._inside[1] > _ROUND
 
     def _is_slow(self, now: float) -> bool:
         """Whether so few reports are run that those of other partitions would wait long."""
@@ -390,10 +392,9 @@ class Serving:
 
         What is destroyed then may call this producer: not on this thread.
         """
-        if now < self._release_at:
+        due, before = self._released
+        if now < due:
             return
-        self._release_at = now + _RELEASE_EVERY
-        accepted = self._calls.counters.accepted
-        if accepted != self._accepted_then and not self._calls.queued:
-            self._accepted_then = accepted
+        if idle := (accepted := self._calls.counters.accepted) != before and not self._calls.queued:
             self._notices.tell(self.release)
+        self._released = now + _RELEASE_EVERY, accepted if idle else before

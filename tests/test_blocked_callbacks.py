@@ -164,6 +164,19 @@ def test_what_the_sender_took_runs_before_what_the_client_has(
     assert ran == list(range(100))
 
 
+def test_a_call_blocks_from_a_round_after_it_was_seen_in_a_callback(producer: SafeProducer) -> None:
+    """Its thread may stand still before the native call, whose time-out then ends later than it seems."""
+    serving = engine_of(producer).serving
+    with mock.patch.object(interrupts, "in_callbacks", return_value=True):
+        serving._served_at = began = time.monotonic() + 1_000
+        seen = began + 5 * polling._ROUND
+        assert not serving._blocks(seen)
+        assert not serving._blocks(seen + 0.9 * polling._ROUND), "a native flush() may go on with what is younger"
+        assert serving._blocks(seen + 1.1 * polling._ROUND)
+        serving._served_at = began + 10 * polling._ROUND  # another call
+        assert not serving._blocks(began + 20 * polling._ROUND)
+
+
 def test_reports_of_quick_callbacks_stay_with_the_application(producer: SafeProducer) -> None:
     """Many of them take as long in one native call as a few slow ones, and to take reports away costs more."""
     late = threading.Event()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -213,3 +215,24 @@ def test_who_is_in_a_callback_is_told_from_the_innermost_call(producer: SafeProd
     time.sleep(0.05)
     assert not interrupts.in_callbacks({server.ident or 0})
     server.join()
+
+
+@pytest.mark.parametrize("look", [interrupts.in_callbacks, interrupts.callbacks])
+def test_who_looks_keeps_nothing_of_other_threads(look: Callable[[set[int]], object]) -> None:
+    """A producer that is deleted is at its end at once, and not on a thread in which the collector happens to run."""
+
+    class Held:
+        pass
+
+    def use() -> weakref.ref[Held]:
+        held = Held()
+        looking = threading.Thread(target=look, args=({threading.main_thread().ident or 0},))
+        looking.start()
+        looking.join()
+        return weakref.ref(held)
+
+    gc.disable()
+    try:
+        assert use()() is None
+    finally:
+        gc.enable()

@@ -433,3 +433,37 @@ def test_multiprocessing_is_not_imported() -> None:
         """
     )
     assert result.stdout == "False\n", result.stderr
+
+
+def test_a_fork_leaves_no_half_of_a_module_to_its_child(mock_bootstrap: str) -> None:
+    """The thread that asks for metadata imports what the answer consists of. A child's own such thread can have the
+    same number as its parent's, and would take the half that is there for the whole."""
+    script = f"""
+import importlib.abc, os, sys, threading, time
+
+begun = threading.Event()
+
+class Slow(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "confluent_kafka.admin._config":  # from the midst of confluent_kafka.admin
+            begun.set()
+            time.sleep(0.5)
+
+sys.meta_path.insert(0, Slow())
+from safeproducer import SafeProducer
+
+producer = SafeProducer({{"bootstrap.servers": "{mock_bootstrap}"}})
+producer.produce("halves", b"x")
+assert begun.wait(10)
+child = os.fork()
+if child == 0:
+    producer = SafeProducer({{"bootstrap.servers": "{mock_bootstrap}"}})
+    producer.produce("halves", b"y")
+    left = producer.flush(10)
+    whole = "ClusterMetadata" in dir(sys.modules["confluent_kafka.admin"])
+    os._exit(left + 10 * (not whole))
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert producer.flush(10) == 0
+"""
+    done = run(script)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr

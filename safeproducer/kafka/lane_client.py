@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from safeproducer.kafka.native import KNOWS_CLUSTER_ID, KafkaError, KafkaException, NativeProducer
 from safeproducer.policy.renewals import Epochs
 from safeproducer.policy.types import NEVER
-from safeproducer.runtime import clock
+from safeproducer.runtime import clock, forks
 from safeproducer.runtime.threads import allocate_lock
 
 _QUESTIONS = 3
@@ -145,6 +146,12 @@ class LaneClient:
         with self._asking:
             self._closed = True
             self.native.close()
+
+
+def load_answers() -> None:
+    """Import what list_topics() answers with, which it does itself where it is asked first; not at the very end."""
+    with suppress(ImportError), forks.loading.lock:
+        import confluent_kafka.admin  # noqa: F401, PLC0415
 
 
 def is_asked(native: Any, topic: str, patience: float, reached: Callable[[], object] = bool) -> bool:

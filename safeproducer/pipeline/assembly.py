@@ -62,7 +62,7 @@ from safeproducer.producer_ids.guard import guard_of
 from safeproducer.producer_ids.ledger_places import OFF
 from safeproducer.producer_ids.permit import Request
 from safeproducer.records import CallSite, ProducerInfo
-from safeproducer.runtime import clock
+from safeproducer.runtime import clock, forks
 from safeproducer.runtime.threads import Notices
 from safeproducer.settings.config import Settings, parse
 
@@ -179,8 +179,8 @@ def _questions(
     updates.failures.losses.told_by(partial(_why_lost, events, updates), updates.delivered_of)
 
     def admin() -> Admin:  # the admin client takes longer to import than everything else here
-        from safeproducer.kafka.admin import Admin  # noqa: PLC0415
-
+        with forks.loading.lock:
+            from safeproducer.kafka.admin import Admin  # noqa: PLC0415
         return Admin(settings.lane)
 
     missing, trouble = partitions.missing, notifications.trouble

@@ -55,6 +55,8 @@ class Work:
 
 _all: set[weakref.ref[Work]] = set()
 """It is no WeakSet: iterating over one raises an error when another thread adds to it meanwhile."""
+loading = Work()
+"""Held by a thread of this library while it imports: a fork meanwhile would leave half a module to the child."""
 _stopped: dict[int, list[Work]] = {}
 """The work that a fork waits for, by the thread that forks."""
 _renewals: list[Callable[[], object]] = []

@@ -80,17 +80,25 @@ def in_native_callback() -> bool:
 
 def in_callbacks(threads: Iterable[int]) -> bool:
     """Whether each of these threads, which serve, is in the middle of a callback. They go on meanwhile."""
-    frames = sys._current_frames()
-    return all(_callback(frames.get(thread)) is not None for thread in threads)
+    return all(_callback(frame) is not None for frame in _frames(threads))
 
 
 def callbacks(threads: Iterable[int]) -> list[str]:
     """The name, file and line of the callback that each of these threads is in; none if one is in none."""
-    frames = sys._current_frames()
-    found = [_callback(frames.get(thread)) for thread in threads]
+    found = [_callback(frame) for frame in _frames(threads)]
     places = [(each.f_code, each.f_lineno) for each in found if each is not None and not _is_ours(each)]
     told = [f"{code.co_qualname} ({code.co_filename}:{line})" for code, line in places]
     return told if len(told) == len(found) else []
+
+
+def _frames(threads: Iterable[int]) -> list[FrameType | None]:
+    """This call's own is among all of them, a cycle: what other threads delete later would be kept until the collector
+    comes, on a thread of its choice."""
+    frames = sys._current_frames()
+    try:
+        return [frames.get(thread) for thread in threads]
+    finally:
+        frames.clear()
 
 
 def _callback(frame: FrameType | None) -> FrameType | None:

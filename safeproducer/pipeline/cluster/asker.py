@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from safeproducer.pipeline.cluster.cluster_view import next_step
 from safeproducer.policy.types import NEVER
-from safeproducer.runtime import clock, randomness
+from safeproducer.runtime import clock, forks, randomness
 from safeproducer.runtime.threads import BackgroundThread, InterruptSafeEvent, Trouble
 
 if TYPE_CHECKING:
@@ -139,7 +139,8 @@ class Asker(BackgroundThread):
 
 def _after_failure(before: RetryCallState | None) -> tuple[RetryCallState, float]:
     """The state of one question that has failed once more, and for how long to pause."""
-    from tenacity import RetryCallState, Retrying, wait_exponential  # noqa: PLC0415 - most producers need it never
+    with forks.loading.lock:
+        from tenacity import RetryCallState, Retrying, wait_exponential  # noqa: PLC0415 - most producers need it never
 
     state = before or RetryCallState(Retrying(), None, (), {})
     pause = wait_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE)(state)

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from safeproducer.kafka.lane_client import NEAR, cause_of, is_asked, measured
+from safeproducer.kafka.lane_client import NEAR, cause_of, is_asked, load_answers, measured
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.policy.client_reports import BUNCH, MANY, TopicMetadata, partitions_of
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER
-from safeproducer.runtime import clock, lifetime
+from safeproducer.runtime import clock, forks, lifetime
 from safeproducer.runtime.threads import BackgroundThread, InterruptSafeEvent, Trouble, wait_while
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ class FirstQuestion:
 
     def _reach(self, heard: Callable[[None], None]) -> None:
         self._reached = True
+        load_answers()
         heard(None)  # or batches on probation would gather for as long as the sender sleeps
 
     def end(self) -> None:
@@ -268,6 +269,7 @@ class Metadata(BackgroundThread):
 
 def _answer(lane: Any, topic: str, patience: float) -> tuple[TopicMetadata | None, int | None]:
     """What is said of it, and the code of its error."""
+    load_answers()
     try:
         answer = lane.list_topics(topic, patience)
     except Exception as error:  # none, or it is closed by now; what is wrong with it is told where records need it
@@ -280,7 +282,8 @@ def _answer(lane: Any, topic: str, patience: float) -> tuple[TopicMetadata | Non
 
 
 def _most_like(lane: Any, topic: str) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - for a topic that does not exist
+    with forks.loading.lock:
+        from difflib import get_close_matches  # noqa: PLC0415 - for a topic that does not exist
 
     try:
         names = lane.list_topics(None, _ASK_FOR).topics

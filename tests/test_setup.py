@@ -217,8 +217,9 @@ def test_missing_java_or_maven_is_named(machine: Machine, java: str | None, mave
         (2, 1, (), 1, False),
         (9, 0, (), 1, False),
         (2, 0, ("tests/test_config.py",), 1, False),
+        (0, 0, (), 134, False),
     ],
-    ids=["passes alone", "fails again", "too many", "not all tests"],
+    ids=["passes alone", "fails again", "too many", "not all tests", "crashes"],
 )
 def test_a_test_that_passes_alone_is_named(
     machine: Machine, failing: int, again: int, arguments: tuple[str, ...], code: int, unsteady: bool
@@ -232,6 +233,7 @@ def test_a_test_that_passes_alone_is_named(
         *--last-failed*) exit {again} ;;
         *"/scenarios "*) echo "of the scenarios"; exit 0 ;;
         *"/former "*) echo "of the former Kafka"; exit 0 ;;
+        *"/units "*) [ {failing} -gt 0 ] || {{ echo "Fatal Python error: Aborted"; exit 134; }} ;;&
         *"/units "*|*"/chosen "*) mkdir -p {cache}; printf '{{\n%s}}' '{names}' >{cache}/lastfailed; exit 1 ;;
         *) exit 0
         esac""",
@@ -252,6 +254,7 @@ def test_a_test_that_passes_alone_is_named(
     assert done.returncode == code, done.stderr
     assert ("of the scenarios" in done.stdout) is ("of the former Kafka" in done.stdout) is (not arguments)
     assert ("UNSTEADY" in done.stderr and "test_0.py::test_x" in done.stderr) is unsteady
+    assert ("part units ended with 134" in done.stderr and "Python error: Aborted" in done.stderr) is (code == 134)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -124,6 +124,10 @@ _run_parts() {
         [ "$status" -gt "$ended" ] || status=$ended
     done
     stop_ticker
+    while read -r part ended log; do
+        say "CRASHED: the process of the part $part ended with $ended; once more, what it said last:"
+        { grep -h -A 40 'Fatal Python error' "$log" || tail -n 40 "$log"; } >&2 2>/dev/null || true
+    done < <(cat "$begun/crashed" 2>/dev/null)
     rm -rf "$begun"
     return "$status"
 }
@@ -134,6 +138,7 @@ _in_turn() {
     for part in ${1//:/ }; do
         ended=0
         _part "$part" || ended=$?
+        [ "$ended" -le 1 ] || printf '%s %s %s\n' "$part" "$ended" "$cache/${1%%:*}.log" >>"$begun/crashed"
         [ "$status" -gt "$ended" ] || status=$ended
     done
     return "$status"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -164,7 +165,8 @@ def test_a_failed_installation_is_shown_and_repeated(machine: Machine) -> None:
     for _ in range(2):
         code, said = machine.run("scripts/demo")
         assert code == 1
-        assert "hash mismatch\nerror: the locked packages could not be installed" in said
+        # One time in a hundred bash says between the two that it has "no record of process" of what it has just begun.
+        assert re.search("hash mismatch\n(.*\n)?error: the locked packages could not be installed", said)
     assert len(installs(machine)) == 2
     assert not any(call.startswith("python") for call in machine.calls())
 

@@ -29,9 +29,9 @@ start_ticker() {
     {
         exec {silence}<> <(:)
         while ! read -r -t 30 -u "$silence"; do
-            say "still at it after $((SECONDS - begun)) s: $what" 2>&8
+            say "still at it after $((SECONDS - begun)) s: $what"
         done
-    } 8>&2 2>/dev/null 9>&- & # killed early, bash has something to say of a process that it does not know
+    } 9>&- &
     ticker=$!
 }
 

@@ -32,6 +32,7 @@ from safeproducer.aio import AIOProducer, AsyncSafeProducer
 VALUE = b"x" * 100
 LINGER = 5
 TASKS = 1_000
+GATHER = "send() and gather()"
 Await = Callable[[str, bytes], Awaitable[Any]]
 _topics = count(1)
 
@@ -71,28 +72,28 @@ def drop_in(cls: Any) -> Callable[[str], Any]:
 
 @asynccontextmanager
 async def bare(bootstrap: str) -> AsyncIterator[Await]:
-    """Futures and one thread that polls, without any class: what nobody can fall below."""
+    """confluent_kafka's Producer, futures and one thread that polls: what nobody can fall below."""
     loop, stopped = asyncio.get_running_loop(), threading.Event()
-    with SafeProducer(config_of(bootstrap)) as producer:
+    producer: Any = confluent_kafka.Producer(config_of(bootstrap))
 
-        def send_and_wait(topic: str, value: bytes) -> asyncio.Future[Any]:
-            future = loop.create_future()
-            producer.produce(
-                topic, value, on_delivery=lambda _, message: loop.call_soon_threadsafe(future.set_result, message)
-            )
-            return future
+    def send_and_wait(topic: str, value: bytes) -> asyncio.Future[Any]:
+        future = loop.create_future()
+        producer.produce(
+            topic, value, on_delivery=lambda _, message: loop.call_soon_threadsafe(future.set_result, message)
+        )
+        return future
 
-        def serve() -> None:
-            while not stopped.is_set():
-                producer.poll(0.1)
+    def serve() -> None:
+        while not stopped.is_set():
+            producer.poll(0.1)
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield send_and_wait
-        finally:
-            stopped.set()
-            await asyncio.to_thread(thread.join)
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield send_and_wait
+    finally:
+        stopped.set()
+        await asyncio.to_thread(thread.join)
 
 
 SIDES: dict[str, Callable[[str], Any]] = {
@@ -168,6 +169,19 @@ async def together(send: Await, topic: str, tasks: int, each: int) -> tuple[floa
     return time.perf_counter() - began, time.process_time() - used
 
 
+async def gathered(send: Await, topic: str, records: int) -> tuple[float, float]:
+    """(seconds, seconds of CPU) of that many records that are sent one after another, and awaited together."""
+    sends = getattr(send, "__self__", None)
+
+    async def bare(topic: str, value: bytes) -> Awaitable[Any]:
+        return send(topic, value)
+
+    submit = bare if sends is None else sends.send
+    began, used = time.perf_counter(), time.process_time()
+    await asyncio.gather(*[await submit(topic, VALUE) for _ in range(records)])
+    return time.perf_counter() - began, time.process_time() - used
+
+
 async def batches(producer: SafeProducer, front: AsyncSafeProducer, topic: str, each: int) -> tuple[float, float]:
     """Records a second of send_batch(1 000), and of produce_batch() with a callback, one after the other."""
     messages = [{"value": VALUE} for _ in range(1_000)]
@@ -224,7 +238,7 @@ async def measured(way: Link, quick: bool) -> tuple[list[Latency], list[Speed], 
         way.set_rtt(rtt)
         bootstrap, topic = (way.bootstrap if rtt else way.direct_bootstrap), f"aio-{next(_topics)}"
         way.create_topic(topic, 3)
-        for side in random.sample([*SIDES][:3], 3):
+        for side in random.sample([*SIDES][:4], 4):
             show(f"RTT {rtt:g} ms: {side}")
             async with SIDES[side](bootstrap) as send:
                 await one_by_one(send, topic, 10, 0)
@@ -241,28 +255,37 @@ async def measured(way: Link, quick: bool) -> tuple[list[Latency], list[Speed], 
                     await one_by_one(send, topic, 3, 0)
                 took = await steadily(send, topic, rate, seconds)
             latencies.append(Latency(side, f"{rate}/s", statistics.median(took), percentile(took, 0.99)))
-    found: dict[str, list[tuple[float, float]]] = {}
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for _ in range(rounds):
         for side in random.sample([*SIDES][:4], 4):
             show(f"{TASKS} tasks: {side}")
             async with SIDES[side](way.direct_bootstrap) as send:
                 await together(send, topic, TASKS, 2)
                 number = each if side != AIOKAFKA else max(5, each // 5)
-                took, used = await together(send, topic, TASKS, number)
-            found.setdefault(side, []).append((TASKS * number / took, 1e6 * used / TASKS / number))
-    for side, rows in found.items():
-        speeds.append(Speed(side, f"{TASKS} tasks", *(statistics.median(column) for column in zip(*rows, strict=True))))
+                lasted, used = await together(send, topic, TASKS, number)
+                row = TASKS * number / lasted, 1e6 * used / TASKS / number
+                found.setdefault((side, f"{TASKS} tasks"), []).append(row)
+                if side != DROP_IN:
+                    lasted, used = await gathered(send, topic, number := each * 400)
+                    found.setdefault((side, GATHER), []).append((number / lasted, 1e6 * used / number))
+    for name, rows in found.items():
+        speeds.append(Speed(*name, *(statistics.median(column) for column in zip(*rows, strict=True))))
     show("batches and ticks")
     async with AsyncSafeProducer(config_of(way.direct_bootstrap)) as front:
         with SafeProducer(config_of(way.direct_bootstrap)) as producer:
             await batches(producer, front, topic, 5)
             batch, callbacks = await batches(producer, front, topic, 2 * each)
         others["send_batch(), of produce_batch() with callbacks"] = batch / callbacks
+    async with SIDES[BARE](way.direct_bootstrap) as send:
+        await send(topic, VALUE)
+        found_ticks = [tick for _ in range(5) for tick in await ticks(send, topic, 50_000)]
+        others["50 000 reports, bare futures: most CPU between ticks, ms"] = max(found_ticks)
     for mode in ("auto", "held"):
         async with AsyncSafeProducer({**config_of(way.direct_bootstrap), "safeproducer.mode": mode}) as front:
             await front.send_and_wait(topic, VALUE)
             found_ticks = [tick for _ in range(5) for tick in await ticks(front.submit_nowait, topic, 50_000)]
             others[f"50 000 reports, {mode}: p99 of CPU between ticks, ms"] = percentile(found_ticks, 0.99)
+            others[f"50 000 reports, {mode}: most CPU between ticks, ms"] = max(found_ticks)
             gc.disable()
             others[f"50 000 reports, {mode}, collector off: most, ms"] = max(
                 await ticks(front.submit_nowait, topic, 50_000)
@@ -274,12 +297,15 @@ async def measured(way: Link, quick: bool) -> tuple[list[Latency], list[Speed], 
 
 def judged(latencies: list[Latency], speeds: list[Speed], others: dict[str, float]) -> list[Bar]:
     late = {(one.side, one.what): one for one in latencies}
-    speed = {one.side: one for one in speeds}
+    speed = {one.side: one for one in speeds if one.what != GATHER}
+    gather = {one.side: one for one in speeds if one.what == GATHER}
     bars = []
     for rtt in (0, 20, 100):
         one = late[OURS, f"one, RTT {rtt} ms"]
         bars.append(Bar(f"one awaited, RTT {rtt} ms: p50 in ms", one.p50, rtt + LINGER + 2, at_least=False))
         bars.append(Bar(f"one awaited, RTT {rtt} ms: p99 in ms", one.p99, 1.25 * rtt + LINGER + 5, at_least=False))
+        bare = one.p50 - late[BARE, f"one, RTT {rtt} ms"].p50
+        bars.append(Bar(f"one awaited, RTT {rtt} ms: p50 beyond bare futures', in ms", bare, 0.5, at_least=False))
     near = late[OURS, "one, RTT 0 ms"].p50 - late[AIOKAFKA, "one, RTT 0 ms"].p50
     bars.append(Bar("one awaited, RTT 0 ms: p50 beyond aiokafka's, in ms", near, 1, at_least=False))
     steady = late[DROP_IN, "20/s"].p50 / late[STOCK, "20/s"].p50
@@ -289,6 +315,11 @@ def judged(latencies: list[Latency], speeds: list[Speed], others: dict[str, floa
         Bar(f"{what} records a second, of bare futures", speed[OURS].rate / speed[BARE].rate, 0.8, at_least=True),
         Bar(f"{what} CPU, of bare futures", speed[OURS].cpu / speed[BARE].cpu, 1.25, at_least=False),
         Bar(f"{what} CPU, of aiokafka", speed[OURS].cpu / speed[AIOKAFKA].cpu, 0.45, at_least=False),
+    ]
+    bars += [
+        Bar(f"{GATHER}: records a second, of bare futures", gather[OURS].rate / gather[BARE].rate, 0.8, at_least=True),
+        Bar(f"{GATHER}: records a second, of aiokafka", gather[OURS].rate / gather[AIOKAFKA].rate, 2, at_least=True),
+        Bar(f"{GATHER}: CPU, of aiokafka", gather[OURS].cpu / gather[AIOKAFKA].cpu, 0.8, at_least=False),
     ]
     limits = {"send_batch": (0.7, True), "p99": (15.0, False), "collector off": (25.0, False)}
     for name, figure in others.items():

@@ -145,7 +145,7 @@ class ClientEvents:
         self.unseen[thread] = self.unseen.get(thread, 0) + 1
 
     def _forget_ended_threads(self) -> None:
-        alive = set(sys._current_frames())  # its frames are let go at once
+        alive = set(sys._current_frames())  # not its frames: see interrupts.py
         for thread in tuple(self.unseen):
             if thread not in alive:
                 self.unseen.pop(thread, None)

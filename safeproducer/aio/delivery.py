@@ -19,6 +19,10 @@ class Pending:
         self.count = 0
 
 
+_TOLD: Any = object()
+"""In place of a Message that nobody needs any more."""
+
+
 class Delivery(asyncio.Future[Any]):
     """One accepted record: a future of its DeliveredRecord, which raises NotWritten or OutcomeUnknown.
 
@@ -26,9 +30,10 @@ class Delivery(asyncio.Future[Any]):
     A record that was handed over goes on. `outcome` says what became of a cancelled one, too.
 
     This package makes it, from `settling`, `pending` and `loop`, and calls it with the report: `error` and `message`.
+    `abandoned`: it was handed over, and nobody awaits it any more.
     """
 
-    __slots__ = ("_abandoned", "_error", "_message", "_settled", "_settling", "pending", "ticket")
+    __slots__ = ("_error", "_message", "_settled", "_settling", "abandoned", "pending", "ticket")
 
     def __init__(self, settling: Any, pending: Pending, loop: asyncio.AbstractEventLoop | None) -> None:
         super().__init__(loop=loop)
@@ -37,7 +42,7 @@ class Delivery(asyncio.Future[Any]):
         self._error: Any = None
         self._message: Message | None = None
         self._settled: asyncio.Event | None = None
-        self._abandoned = False
+        self.abandoned = False
         self.ticket: Ticket | None = None
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
@@ -82,15 +87,6 @@ class Delivery(asyncio.Future[Any]):
             await self._settled.wait()
         return self.outcome
 
-    def abandon(self) -> None:
-        """It was handed over, and nobody awaits it any more. For this package."""
-        self._abandoned = True
-
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether it was. For this package."""
-        return self._abandoned
-
     def settle(self) -> bool:
         """On the loop: end the future, unless it was cancelled; whether it was abandoned. For this package."""
         error, message = self._error, self._message
@@ -102,7 +98,9 @@ class Delivery(asyncio.Future[Any]):
                 self.set_exception(failed(error))
         if self._settled is not None:
             self._settled.set()
-        return self._abandoned
+        if not self.abandoned:
+            self._message = _TOLD  # or whoever keeps many futures keeps their payloads, and the collector looks at each
+        return self.abandoned
 
     @property
     def place(self) -> tuple[Any, Any]:

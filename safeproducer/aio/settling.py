@@ -110,7 +110,7 @@ class Settling:
                 delivery = ended.popleft()
             except IndexError:  # another thread was quicker
                 return
-            if delivery.is_abandoned:
+            if delivery.abandoned:
                 self._tell_abandoned(delivery)
 
     def waker(self) -> Callable[[], object]:
@@ -152,7 +152,7 @@ class Settling:
             if delivery.get_loop() is loop:
                 if delivery.settle():
                     self._tell_abandoned(delivery)
-            elif delivery.is_abandoned:
+            elif delivery.abandoned:
                 self._tell_abandoned(delivery)
         if ended and not self._called and loop is not None:
             self._called = True
@@ -183,7 +183,7 @@ class Settling:
 
     def _abandon(self, delivery: Delivery) -> None:
         if delivery.outcome == "pending":
-            delivery.abandon()
+            delivery.abandoned = True
             self.abandon(1)
 
     def abandon(self, count: int) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
 from safeproducer import DeliveryError, Hook, Outcome, QueueFullError, Record, SafeProducer
 from safeproducer.aio import AsyncSafeProducer, DeliveredRecord, Delivery, NotWritten, OutcomeUnknown
@@ -67,6 +69,19 @@ def test_send_gives_a_future_of_it(cluster: FakeCluster, run: Run) -> None:
     assert records[0] is records[1]
     assert {type(record) for record in records} == {DeliveredRecord}
     assert log_of(cluster) == {b"%d" % number: 1 for number in range(10)}
+
+
+def test_who_keeps_many_futures_keeps_no_payloads(cluster: FakeCluster, run: Run) -> None:
+    """Nor the Message that holds them, at each of which the collector would look."""
+
+    async def main() -> None:
+        async with AsyncSafeProducer({"bootstrap.servers": cluster.bootstrap, **QUIET}) as producer:
+            delivery = await producer.send("t", b"payload")
+            await delivery
+            assert not any(isinstance(found, Message) for found in gc.get_referents(delivery))
+            assert delivery.outcome == "delivered"
+
+    run(main)
 
 
 def test_a_record_that_is_not_written_raises_so(run: Run) -> None:

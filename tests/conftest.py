@@ -8,12 +8,12 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka.cimpl import Producer
 from hypothesis import HealthCheck, settings
 
 from safeproducer import SafeProducer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from tests.inside import fatal_planter
+from tests.mock_cluster import mock_cluster
 
 pytest.register_assert_rewrite("tests.contract.fixtures", "tests.contract.support", "tests.contract.ways")
 
@@ -26,7 +26,7 @@ _numbers = itertools.count()
 @pytest.fixture(scope="session")
 def mock_bootstrap() -> Iterator[str]:
     """The bootstrap list of a mock cluster with three brokers, which lives as long as the session."""
-    owner = Producer({"test.mock.num.brokers": 3, "log_level": 0})
+    owner = mock_cluster(3)
     brokers = owner.list_topics(timeout=10).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
     owner.close()

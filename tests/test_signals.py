@@ -6,6 +6,8 @@ calls does its work. confluent_kafka is not asked: it hangs, aborts or ends in S
 
 from __future__ import annotations
 
+import ctypes
+import os
 import random
 import signal
 import subprocess
@@ -22,6 +24,7 @@ import pytest
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
 from tests.ahead import Ahead, ahead, started
+from tests.mock_cluster import mock_cluster
 
 RECORDS = 3_000
 MODES = {
@@ -432,3 +435,22 @@ def test_flush_waits_for_what_waits_for_linger_where_it_interrupted_a_callback()
     finally:
         signal.signal(signal.SIGUSR1, former)
     assert written == [2]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals of one thread, by its number in /proc")
+def test_no_signal_ends_the_mock_cluster_of_the_tests() -> None:
+    """Or one that comes at a bad moment fails all tests behind it, and stops their process for ever."""
+    heard: list[int] = []
+    former = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
+    owner = mock_cluster(1)
+    try:
+        assert len(owner.list_topics(timeout=10).brokers) == 1
+        tasks = [task for task in Path("/proc/self/task").iterdir() if (task / "comm").read_text() == "rdk:mock\n"]
+        assert tasks
+        for task in tasks:
+            assert ctypes.CDLL(None).tgkill(os.getpid(), int(task.name), signal.SIGUSR1) == 0
+        time.sleep(0.2)
+        assert len(owner.list_topics(timeout=10).brokers) == 1
+    finally:
+        owner.close()
+        signal.signal(signal.SIGUSR1, former)

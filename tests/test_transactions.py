@@ -11,12 +11,13 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 
 from safeproducer import CallbackReentryError, FatalError, SafeProducer
 from safeproducer.policy.expiry import DAY, Horizon, Source
 from safeproducer.runtime import interrupts
 from tests.inside import engine_of
+from tests.mock_cluster import mock_cluster
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_an_exception_of_a_callback_is_raised_after_the_commit(producer: SafePro
 
 def test_close_ends_though_nobody_aborts_its_transaction() -> None:
     """The native close() would try to abort it, for ever; the coordinator does so after transaction.timeout.ms."""
-    brokers = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0})
+    brokers = mock_cluster(1)
     broker = next(iter(brokers.list_topics(timeout=10).brokers.values()))
     producer = SafeProducer(
         {"bootstrap.servers": f"{broker.host}:{broker.port}", "transactional.id": "alone", "log_level": 0}

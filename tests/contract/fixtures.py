@@ -6,7 +6,6 @@ too is what makes it a contract and not an opinion.
 
 from __future__ import annotations
 
-import ctypes
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition, cimpl
 
 from tests.contract.support import PARTITIONS, wait_until
+from tests.mock_cluster import mock_cluster as mock_brokers
 
 BASE = {"enable.idempotence": False, "log_level": 0}
 """Settings of the producers that tests make: an idempotent one needs half a second to get its producer ID, so
@@ -110,7 +110,7 @@ def held_producer() -> type:
 @pytest.fixture(scope="session")
 def mock_cluster() -> Iterator[Cluster]:
     """librdkafka's mock cluster of three brokers; topics appear in it when first asked for."""
-    keeper = cimpl.Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 3, "log_level": 0})
+    keeper = mock_brokers(3)
     brokers = keeper.list_topics(timeout=10).brokers.values()
 
     def topic() -> str:
@@ -122,9 +122,7 @@ def mock_cluster() -> Iterator[Cluster]:
     cluster = Cluster("mock", ",".join(f"{broker.host}:{broker.port}" for broker in brokers), topic)
     yield cluster
     cluster.close()
-    # Behind all tests, librdkafka waited for ever for a thread of its mock cluster, or aborted. So the end of the
-    # process ends it.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(keeper))
+    keeper.close()
 
 
 @pytest.fixture(scope="session")

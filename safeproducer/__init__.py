@@ -12,6 +12,9 @@ from safeproducer.errors import (
     ProducerIdLimitError,
     QueueFullError,
     SafeProducerError,
+    TransactionAborted,
+    TransactionError,
+    TransactionUnknown,
 )
 from safeproducer.hooks import (
     Hook,
@@ -80,7 +83,10 @@ __all__ = [
     "SafeSerializingProducer",
     "Snapshot",
     "Throttled",
+    "TransactionAborted",
     "TransactionEnded",
+    "TransactionError",
+    "TransactionUnknown",
     "TransactionsSnapshot",
     "WindowChanged",
     "WindowSnapshot",

@@ -27,7 +27,6 @@ from safeproducer.runtime.threads import BackgroundThread, InterruptSafeEvent
 if TYPE_CHECKING:
     from safeproducer.futures import RecordFuture
     from safeproducer.pipeline.engine import Engine
-    from safeproducer.pipeline.transactions import Transactions
 
 _ROUND = 0.5
 """Seconds until a thread that serves finds its producer dropped."""
@@ -95,40 +94,69 @@ class Submitting:
         return future
 
     @contextmanager
-    def transaction(self, timeout: float = -1) -> Iterator[Any]:
+    def transaction(self, timeout: float = -1, *, offsets_of: Any = None) -> Iterator[Any]:
         """Begin a transaction; commit it at the end of the block, and abort it on any exception.
 
-        `timeout`: seconds for the commit, and for the abort; below 0 they have `transaction.timeout.ms`. Raises
+        `timeout`: seconds for the commit, and for the abort; below 0 they have `transaction.timeout.ms`. `offsets_of`:
+        a consumer of confluent_kafka in a group, whose positions at the end of the block are committed with it. Raises
         TransactionAborted if it cannot be committed: it is aborted then. TransactionUnknown if the commit has no answer
-        in time. FatalError if another instance took over. TransactionError for a block in a block, and without a
-        `transactional.id`. An abort that has no answer is not told: the next transaction ends it first.
+        in time. FatalError if another instance took over. TransactionError for a block in a block, without a
+        `transactional.id`, and for `offsets_of` what is no such consumer. An abort that has no answer is not told: the
+        next transaction ends it first.
         """
-        transactions: Transactions = self._SafeProducer__transactions  # type: ignore[attr-defined]
+        offsets_in(offsets_of)
         if self._SafeProducer__settings.transactional_id is None:  # type: ignore[attr-defined]
             raise TransactionError("set transactional.id, and call init_transactions() once, for transaction()")
-        if transactions.goes_on:
+        if self._SafeProducer__transactions.goes_on:  # type: ignore[attr-defined]
             raise TransactionError("a transaction is open already: leave its block before another one begins")
-        transactions.begin(timeout)
+        begin_transaction(self, timeout)
         try:
             yield self
+            offsets = offsets_in(offsets_of)
         except BaseException:
             abort(self, timeout)
             raise
-        commit(self, timeout)
+        commit(self, timeout, offsets)
 
 
-def commit(producer: Any, timeout: float = -1) -> None:
-    """Commit the transaction of `producer`, as its block does: wait on while that may help, else abort it."""
-    deadline, left = clock.monotonic() + timeout, timeout
+def offsets_in(consumer: Any) -> tuple[Any, Any] | None:
+    """The positions of `consumer`, and its group; None for no consumer. Raises TransactionError for another thing, and
+    without a group."""
+    if consumer is None:
+        return None
+    try:
+        found = consumer.position(consumer.assignment()), consumer.consumer_group_metadata()
+    except AttributeError as error:
+        raise TransactionError(f"offsets_of={consumer!r} is no consumer: give one of confluent_kafka") from error
+    if found[1] is None:
+        raise TransactionError(f"offsets_of={consumer!r} has no group: give a consumer with a group.id")
+    return found
+
+
+def begin_transaction(producer: Any, timeout: float) -> None:
+    """Begin a transaction of `producer`; `timeout` is for a new epoch."""
+    producer._SafeProducer__transactions.begin(timeout)
+
+
+def commit(producer: Any, timeout: float = -1, offsets: tuple[Any, Any] | None = None) -> None:
+    """Commit the transaction of `producer`, as its block does: wait on while that may help, else abort it.
+
+    `offsets`: positions of a consumer, and its group, which are committed with it.
+    """
+    deadline, left, transactions = clock.monotonic() + timeout, timeout, producer._SafeProducer__transactions
     while True:
         try:
-            producer._SafeProducer__transactions.commit(left)
+            if offsets is not None:
+                transactions.send_offsets(*offsets, left)
+                offsets, left = None, timeout if timeout < 0 else max(0.0, deadline - clock.monotonic())
+            transactions.commit(left)
             return
-        except TransactionUnknown:
-            if (left := deadline - clock.monotonic()) <= 0:
-                raise
         except KafkaException as error:
-            if not error.args[0].txn_requires_abort():
+            left = deadline - clock.monotonic()
+            if error.args[0].retriable() and left > 0:
+                continue
+            asked = offsets is None and not error.args[0].txn_requires_abort()
+            if asked or isinstance(error, FatalError | TransactionUnknown):
                 raise
             abort(producer, timeout)
             raise TransactionAborted(error.args[0]) from error

@@ -28,8 +28,9 @@ PUBLIC_NAMES = """
     PartitionSnapshot ProducerChurn
     ProducerClosedError ProducerIdLimitError ProducerIdLimited ProducerInfo ProducerRenewed QueueFullError Record
     RecordAbandoned RecordsLost ReplicationChanged ReplicationSnapshot ReplicationState
-    SafeProducer SafeProducerError SafeSerializingProducer Snapshot Throttled TransactionEnded
-    TransactionsSnapshot WindowChanged WindowSnapshot
+    SafeProducer SafeProducerError SafeSerializingProducer Snapshot Throttled
+    TransactionAborted TransactionEnded TransactionError TransactionUnknown TransactionsSnapshot WindowChanged
+    WindowSnapshot
 """
 
 

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import inspect
+import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException
 
-from safeproducer import CallbackReentryError, FatalError, SafeProducer
+from safeproducer import (
+    CallbackReentryError,
+    FatalError,
+    ForkedProducerError,
+    ProducerClosedError,
+    SafeProducer,
+    TransactionAborted,
+    TransactionError,
+)
+from safeproducer.aio import AsyncSafeProducer
 from safeproducer.policy.expiry import DAY, Horizon, Source
 from safeproducer.runtime import interrupts
+from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 from tests.mock_cluster import mock_cluster
+
+PATIENCE = 30
 
 
 @pytest.fixture
@@ -234,3 +249,180 @@ def test_a_long_rest_is_warned_of_once(mock_bootstrap: str, caplog: pytest.LogCa
             assert len(warned) == (rests > 0)
             producer.produce("topic", b"v")
             producer.commit_transaction(30)
+
+
+# --- blocks with the positions of a consumer -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    """With ten records to read."""
+    with FakeCluster(brokers=1) as made:
+        made.create_topic("in", partitions=1)
+        made.create_topic("out", partitions=1)
+        with SafeProducer({"bootstrap.servers": made.bootstrap, "log_level": 0}) as writer:
+            for number in range(10):
+                writer.produce("in", b"%d" % number, partition=0)
+        yield made
+
+
+READING = {"group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False, "log_level": 0}
+
+
+def reader(cluster: FakeCluster) -> Any:
+    made = Consumer({"bootstrap.servers": cluster.bootstrap, "isolation.level": "read_committed", **READING})
+    made.subscribe(["in"])
+    return made
+
+
+def take(consumer: Any, count: int) -> list[Any]:
+    found: list[Any] = []
+    deadline = time.monotonic() + PATIENCE
+    while len(found) < count and time.monotonic() < deadline:
+        found += consumer.consume(count - len(found), 0.2)
+    assert len(found) == count
+    return found
+
+
+def transactional(cluster: FakeCluster, **more: Any) -> dict[str, Any]:
+    return {"bootstrap.servers": cluster.bootstrap, "transactional.id": "shop", "log_level": 0, **more}
+
+
+def positions(cluster: FakeCluster) -> dict[tuple[str, int], int]:
+    return cluster.groups()["g"].offsets
+
+
+def written(cluster: FakeCluster) -> int:
+    return len(cluster.log("out", isolation="read_committed"))
+
+
+def test_the_positions_of_a_consumer_go_into_the_transaction(cluster: FakeCluster) -> None:
+    """Those at the end of the block; none of a block that is aborted, or of a transaction that cannot be committed."""
+    consumer = reader(cluster)
+    with SafeProducer(transactional(cluster)) as producer:
+        producer.init_transactions(PATIENCE)
+        with producer.transaction(PATIENCE, offsets_of=consumer):
+            for message in take(consumer, 4):
+                producer.produce("out", message.value())
+            assert positions(cluster) == {}
+        assert (positions(cluster), written(cluster)) == ({("in", 0): 4}, 4)
+        with pytest.raises(ZeroDivisionError), producer.transaction(PATIENCE, offsets_of=consumer):  # noqa: PT012
+            producer.produce("out", take(consumer, 1)[0].value())
+            raise ZeroDivisionError
+        cluster.fail_next("TxnOffsetCommit", 22)  # ILLEGAL_GENERATION
+        with pytest.raises(TransactionAborted) as caught, producer.transaction(PATIENCE, offsets_of=consumer):
+            producer.produce("out", take(consumer, 1)[0].value())
+        assert caught.value.args[0].name() == "ILLEGAL_GENERATION"
+        assert (positions(cluster), written(cluster)) == ({("in", 0): 4}, 4)
+        with producer.transaction(PATIENCE, offsets_of=consumer):
+            producer.produce("out", take(consumer, 1)[0].value())
+        assert (positions(cluster), written(cluster)) == ({("in", 0): 7}, 5)
+    consumer.close()
+
+
+def test_positions_that_cannot_be_sent_in_time_abort(cluster: FakeCluster) -> None:
+    """What is told is certain: the commit was not asked for."""
+    consumer = reader(cluster)
+    with SafeProducer(transactional(cluster, **{"socket.timeout.ms": 500})) as producer:
+        producer.init_transactions(PATIENCE)
+        cluster.hold_next("TxnOffsetCommit", 99)
+        with pytest.raises(TransactionAborted), producer.transaction(1.5, offsets_of=consumer):
+            producer.produce("out", take(consumer, 1)[0].value())
+        cluster.release()
+        with producer.transaction(PATIENCE, offsets_of=consumer):
+            producer.produce("out", take(consumer, 1)[0].value())
+        assert (positions(cluster), written(cluster)) == ({("in", 0): 2}, 1)
+    consumer.close()
+
+
+def test_offsets_of_what_is_no_consumer_or_has_no_group(cluster: FakeCluster) -> None:
+    """The block is not begun."""
+
+    class Groupless:
+        def position(self, of: object) -> list[object]:
+            return []
+
+        def assignment(self) -> list[object]:
+            return []
+
+        def consumer_group_metadata(self) -> None:
+            return None
+
+    consumer = reader(cluster)
+    with SafeProducer(transactional(cluster)) as producer:
+        producer.init_transactions(PATIENCE)
+        for wrong, said in ((7, "no consumer"), (producer, "no consumer"), (Groupless(), "no group")):
+            with pytest.raises(TransactionError, match=said), producer.transaction(offsets_of=wrong):
+                pytest.fail("it begins")
+        consumer.close()
+        with pytest.raises(RuntimeError, match="closed"), producer.transaction(offsets_of=consumer):
+            pytest.fail("it begins")
+        with producer.transaction():
+            producer.produce("out", b"")
+        with pytest.raises(RuntimeError, match="closed"), producer.transaction() as same:  # noqa: PT012
+            same.produce("out", b"")
+            consumer.position([])
+        assert written(cluster) == 1
+
+
+def test_blocks_that_cannot_be_are_refused_at_once(cluster: FakeCluster) -> None:
+    """Without a transactional.id, in a block, from another thread, after close(), and in a child."""
+    with (
+        SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0}) as plain,
+        pytest.raises(TransactionError, match=r"set transactional\.id"),
+        plain.transaction(),
+    ):
+        pytest.fail("it begins")
+    told: list[BaseException] = []
+    made: list[SafeProducer] = []
+
+    def begin() -> None:
+        try:
+            with made[0].transaction(PATIENCE):
+                pass
+        except BaseException as error:
+            told.append(error)
+
+    with SafeProducer(transactional(cluster)) as producer:
+        made.append(producer)
+        producer.init_transactions(PATIENCE)
+        with producer.transaction(PATIENCE):
+            begin()
+            other = threading.Thread(target=begin)
+            other.start()
+            other.join(PATIENCE)
+            producer.produce("out", b"")
+        child = os.fork()
+        if not child:
+            begin()
+            os._exit(0 if isinstance(told[-1], ForkedProducerError) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    begin()
+    assert [type(error) for error in told] == [TransactionError, TransactionError, ProducerClosedError]
+    assert written(cluster) == 1
+
+
+@pytest.mark.parametrize("kind", ["Consumer", "AIOConsumer"])
+def test_positions_on_an_event_loop(cluster: FakeCluster, kind: str) -> None:
+    """Of both kinds of consumers."""
+    made = getattr(pytest.importorskip("confluent_kafka.aio"), kind, Consumer)
+
+    async def main() -> None:
+        found: Any = None
+        consumer = made({"bootstrap.servers": cluster.bootstrap, **READING})
+        async with AsyncSafeProducer(transactional(cluster)) as producer:
+            await producer.init_transactions(PATIENCE)
+            with pytest.raises(TransactionError, match="no consumer"):
+                async with producer.transaction(offsets_of=producer):
+                    pytest.fail("it begins")
+            for call in (lambda: consumer.subscribe(["in"]), lambda: consumer.consume(4, PATIENCE)):
+                found = await told if inspect.isawaitable(told := call()) else told
+            async with producer.transaction(PATIENCE, offsets_of=consumer):
+                for message in found:
+                    await producer.send("out", message.value())
+        if inspect.isawaitable(closed := consumer.close()):
+            await closed
+        assert len(found) == 4
+
+    asyncio.run(main())
+    assert (positions(cluster), written(cluster)) == ({("in", 0): 4}, 4)

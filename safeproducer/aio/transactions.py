@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from inspect import iscoroutinefunction
 from typing import Any, Self
 
 from safeproducer.errors import TransactionError
 from safeproducer.producer import SafeProducer
-from safeproducer.submitting import abort, commit
+from safeproducer.submitting import abort, begin_transaction, commit, offsets_in
 
 
 class Transactional:
@@ -33,14 +34,17 @@ class Transactional:
         await self._in_thread(self.producer.send_offsets_to_transaction, positions, group_metadata, timeout)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Self]:
+    async def transaction(self, timeout: float = -1, *, offsets_of: Any = None) -> AsyncIterator[Self]:
         """Begin a transaction; commit it at the end of the block, abort it on any exception and on cancellation.
 
-        A commit that is cancelled is waited for: `ended` of the CancelledError says whether it succeeded. Raises
-        TransactionAborted if it cannot be committed: it is aborted then; TransactionUnknown if the commit has no
-        answer; FatalError if another instance took over. Records that are "delivered" are in the log then, and not
-        committed. One block at a time; raises TransactionError for another one, and without a `transactional.id`.
+        `timeout` and `offsets_of` as of SafeProducer.transaction(); an AIOConsumer is a consumer, too. A commit that
+        is cancelled is waited for: `ended` of the CancelledError says whether it succeeded. Raises TransactionAborted
+        if it cannot be committed: it is aborted then; TransactionUnknown if the commit has no answer; FatalError if
+        another instance took over. Records that are "delivered" are in the log then, and not committed. One block at a
+        time; raises TransactionError for another one, without a `transactional.id`, and for `offsets_of` what is no
+        consumer in a group.
         """
+        await _offsets_in(offsets_of)
         if self._in_block:
             raise TransactionError("a transaction is open already: leave its block before another one begins")
         if SafeProducer.snapshot(self.producer).transactional_id is None:
@@ -48,23 +52,24 @@ class Transactional:
         self._in_block = True
         try:
             try:
-                await self._to_its_end(self.producer.begin_transaction)
+                await self._to_its_end(begin_transaction, self.producer, timeout)
             except asyncio.CancelledError as error:
                 if error.ended:  # type: ignore[attr-defined]
-                    await self._aborted()
+                    await self._aborted(timeout)
                 raise
             try:
                 yield self
+                offsets = await _offsets_in(offsets_of)
             except BaseException:
-                await self._aborted()
+                await self._aborted(timeout)
                 raise
-            await self._to_its_end(commit, self.producer)
+            await self._to_its_end(commit, self.producer, timeout, offsets)
         finally:
             self._in_block = False
 
-    async def _aborted(self) -> None:
+    async def _aborted(self, timeout: float) -> None:
         with suppress(asyncio.CancelledError):  # the exception that ends the block goes on
-            await self._to_its_end(abort, self.producer)
+            await self._to_its_end(abort, self.producer, timeout)
 
     async def _to_its_end(self, call: Callable[..., Any], *args: Any) -> None:
         """Wait for a call in the thread, whoever cancels meanwhile: then CancelledError tells how it `ended`.
@@ -90,3 +95,10 @@ class Transactional:
             raise cancelled
         finally:
             del cancelled  # it refers to this frame: a cycle
+
+
+async def _offsets_in(consumer: Any) -> tuple[Any, Any] | None:
+    """As offsets_in(), also of a consumer whose methods are coroutine functions."""
+    if not iscoroutinefunction(getattr(consumer, "position", None)):
+        return offsets_in(consumer)
+    return await consumer.position(await consumer.assignment()), await consumer.consumer_group_metadata()

@@ -45,6 +45,8 @@ BUFFER_RECORDS = "safeproducer.buffer.records"
 BUFFER_BYTES = "safeproducer.buffer.bytes"
 BUFFER_LIMIT = "safeproducer.buffer.limit"
 LOGINS_REFUSED = "safeproducer.logins.refused"
+TRANSACTIONS = "safeproducer.transactions"
+EPOCHS = "safeproducer.epochs.renewed"
 BROKER_RTT = "safeproducer.broker.rtt"
 
 OUTCOME = "safeproducer.outcome"
@@ -54,6 +56,9 @@ HOLD_DURATION = "safeproducer.hold.duration"
 """For how many seconds it waited in all."""
 WINDOW_SOURCE = "safeproducer.window.source"
 PRINCIPAL = "safeproducer.principal"
+TRANSACTIONAL_ID = "safeproducer.transactional_id"
+DOUBT = "safeproducer.doubt"
+"""Of a transaction, why the next one has a new producer epoch."""
 
 
 def error_type(error: KafkaError | BaseException) -> str:

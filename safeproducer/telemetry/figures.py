@@ -175,6 +175,14 @@ def lanes(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
         yield names.RENEWALS, ((names.ERROR_TYPE, cause), *attributes), count
 
 
+def transactions(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
+    """Of a producer with a transactional.id, by what became of them; and how often its epoch was renewed."""
+    if (log := engine.native_producers.session_log) is not None:
+        for outcome in ("committed", "aborted", "unknown"):
+            yield names.TRANSACTIONS, ((names.OUTCOME, outcome), *labels.of(engine)), log.counts[outcome]
+        yield names.EPOCHS, labels.of(engine), log.counts["renewed"]
+
+
 def buffers(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
     """How much room is used, and by records that no broker can be given."""
     if over:
@@ -192,4 +200,4 @@ def buffers(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
 
 
 Section = Callable[[Any, Labels, bool], Iterator[Figure]]
-SECTIONS: tuple[Section, ...] = (records, holds, throttles, round_trips, windows, lanes, buffers)
+SECTIONS: tuple[Section, ...] = (records, holds, throttles, round_trips, windows, lanes, transactions, buffers)

@@ -69,6 +69,8 @@ INSTRUMENTS: tuple[Instrument, ...] = tuple(
         (names.PRODUCER_IDS, "counter", "{producer_id}", (names.PRINCIPAL,), "New producer IDs, of all lanes."),
         (names.RENEWALS, "counter", "{renewal}", (names.ERROR_TYPE,), "Native producers that were made anew."),
         (names.LOGINS_REFUSED, "counter", "{login}", (), "Times that a client error told of a login that was refused."),
+        (names.TRANSACTIONS, "counter", "{transaction}", (names.OUTCOME,), "Transactions that ended, by how they did."),
+        (names.EPOCHS, "counter", "{epoch}", (), "Producer epochs that were given up for a request of unknown end."),
         (names.BUFFER_RECORDS, "gauge", "{record}", (), "Records that take room in the buffers."),
         (names.BUFFER_BYTES, "gauge", "By", (), "Bytes that take room in the buffers."),
         (names.BUFFER_LIMIT, "gauge", "By", (), "Bytes that there is room for."),

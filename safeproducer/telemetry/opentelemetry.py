@@ -28,13 +28,15 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from safeproducer.hooks import BulkCall, Hook, RecordsLost
+from safeproducer.hooks import BulkCall, Hook, RecordsLost, TransactionEnded
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.records import ProducerInfo, Record
+from safeproducer.runtime import clock
 from safeproducer.telemetry.conventions import (
     BATCH_COUNT,
     CLIENT_ID,
     DESTINATION_NAME,
+    DOUBT,
     ERROR_TYPE,
     FAILED_COUNT,
     HOLD_DURATION,
@@ -42,6 +44,7 @@ from safeproducer.telemetry.conventions import (
     OFFSET,
     OPERATION_NAME,
     OPERATION_TYPE,
+    OUTCOME,
     PARTITION_ID,
     RECORD_LOST,
     SCHEMA_URL,
@@ -49,6 +52,7 @@ from safeproducer.telemetry.conventions import (
     SERVER_PORT,
     SYSTEM,
     TOMBSTONE,
+    TRANSACTIONAL_ID,
     error_type,
 )
 
@@ -108,6 +112,10 @@ class OpenTelemetryHook(Hook):
     `bulk="create"` each message without a context gets a `create` span, and the `send` spans link to all. With
     `bulk="off"` each message has a `send` span. A span of several ends with `safeproducer.batch.failed_count`, with
     status ERROR if that is above zero, and with `error.type` if all of them failed with the same one.
+
+    A transaction has the span `transaction`, of kind INTERNAL, child of the span that is current at its end. It has
+    `safeproducer.outcome` (committed, aborted or unknown), `safeproducer.transactional_id`, and `safeproducer.doubt` if
+    the next one needs a new producer epoch; the one of unknown outcome has status ERROR.
 
     The span of a record that was held has `safeproducer.hold.reason` and `safeproducer.hold.duration` (seconds).
 
@@ -197,6 +205,19 @@ class OpenTelemetryHook(Hook):
                 fail(span, RECORD_LOST, f"no delivery report, the outcome is unknown: {event.reason}")
         for part in [part for part in self._parts.copy() if part.producer is event.producer]:
             self._end_part(part, min(part.left, event.count))
+
+    def transaction_ended(self, event: TransactionEnded) -> None:
+        if (context := get_current()) and context.get(_SUPPRESS_INSTRUMENTATION_KEY):
+            return
+        attributes = {SYSTEM: "kafka", OUTCOME: event.outcome, **client_attributes(event.producer)}
+        attributes[TRANSACTIONAL_ID] = str(event.producer.transactional_id)
+        if event.doubt:
+            attributes[DOUBT] = event.doubt
+        began = int((clock.time() - event.seconds) * 1e9)
+        span = self._tracer.start_span("transaction", context, SpanKind.INTERNAL, attributes, start_time=began)
+        if event.outcome == "unknown":
+            span.set_status(StatusCode.ERROR, "its commit has no answer")
+        span.end()
 
     def _producer_ended(self, engine: Any) -> None:
         """What has an acknowledgement that nobody polled ends with it."""

@@ -33,7 +33,8 @@ ATTRIBUTES = {
     "server.port": "port of the broker",
     "error.type": "librdkafka's name of the error; `delivery_report_lost` for a record without a report; of a native "
     "producer that was made anew the cause. A success has none",
-    "safeproducer.outcome": "`delivered`, `not_written`, `unknown` or `lost`",
+    "safeproducer.outcome": "`delivered`, `not_written`, `unknown` or `lost`; of a transaction `committed`, `aborted` "
+    "or `unknown`",
     "safeproducer.hold.reason": "a [reason to hold](../operate/troubleshooting.md)",
     "safeproducer.window.source": "`leader`, `topic` or `assumed`",
     "safeproducer.principal": "the Kafka principal, as far as the settings tell it",
@@ -101,6 +102,8 @@ Batch lanes and windows | short | lanes | sum(<safeproducer.lanes>)
 Batch lanes and windows | short | smallest window | min(<safeproducer.window>)
 Batches of batch lanes | cps | batches | sum(rate(<safeproducer.batches>[R]))
 Batches of batch lanes | cps | splits | sum(rate(<safeproducer.splits>[R]))
+Transactions | cps | @safeproducer.outcome | rate(<safeproducer.transactions>[R])
+Renewed epochs | short | @instance | increase(<safeproducer.epochs.renewed>[5m])
 """
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from safeproducer import Hook, SafeProducer
+from safeproducer import Hook, SafeProducer, TransactionUnknown
 from safeproducer.hooks import Hooks, Sample
 from safeproducer.pipeline import bulk
 from safeproducer.pipeline.reports.hooked_send import ObservedSend
@@ -300,6 +300,33 @@ def test_what_waits_and_who_throttles_is_told() -> None:
     held = {has: value for (name, has), value in collector.collect().items() if name == "safeproducer.records.held"}
     assert held
     assert set(held.values()) == {0} == {collector.total("safeproducer.records.unresolved")}
+
+
+def test_transactions_are_counted_by_what_became_of_them(cluster: FakeCluster) -> None:
+    """Also when the producer is gone; one without a transactional.id tells nothing of them."""
+    collector = Collector()
+    with producer_of(cluster, collector.hook) as plain:
+        assert not any(name == "safeproducer.transactions" for name, _ in collector.collect())
+        assert plain.snapshot().transactions is None
+    with producer_of(cluster, collector.hook, transactional_id="metrics", socket_timeout_ms=500) as producer:
+        producer.init_transactions(DEADLINE)
+        for _ in range(2):
+            with producer.transaction(DEADLINE):
+                producer.produce("a", b"x")
+        with pytest.raises(ZeroDivisionError), producer.transaction(DEADLINE):
+            raise ZeroDivisionError
+        cluster.hold_next("EndTxn", 9)
+        with pytest.raises(TransactionUnknown), producer.transaction(1.2):
+            producer.produce("a", b"x")
+        cluster.release()
+        with producer.transaction(DEADLINE):
+            producer.produce("a", b"x")
+    del producer, plain
+    gc.collect()
+    outcomes = ("committed", "aborted", "unknown")
+    found = [collector.total("safeproducer.transactions", safeproducer__outcome=outcome) for outcome in outcomes]
+    assert found == [3, 1, 1]
+    assert collector.total("safeproducer.epochs.renewed") == 1
 
 
 # --- durations -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import threading
 import time
@@ -24,7 +25,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from safeproducer import SafeProducer
 from safeproducer.errors import QueueFullError
-from safeproducer.hooks import RecordsLost
+from safeproducer.hooks import RecordsLost, TransactionEnded
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
 from safeproducer.records import CallSite, HeaderValue, ProducerInfo, Record
 from safeproducer.telemetry import opentelemetry as module
@@ -156,6 +157,43 @@ def test_a_delivered_record_is_one_span_with_partition_and_offset(spans: Spans):
     scope = span.instrumentation_scope
     assert scope is not None
     assert (scope.name, scope.schema_url) == ("safeproducer", module.SCHEMA_URL)
+
+
+@pytest.mark.parametrize("outcome", ["committed", "aborted", "unknown"])
+def test_a_transaction_is_one_span(spans: Spans, outcome: str):
+    """From its beginning to its end, below the span that is current then; only one without an answer is an error."""
+    doubt = "commit_transaction() has no answer" if outcome == "unknown" else ""
+    of = dataclasses.replace(info(), transactional_id="shop")
+    tracer = spans.provider.get_tracer("application")
+    with tracer.start_as_current_span("work") as work:
+        spans.hook.transaction_ended(TransactionEnded(of, outcome, 1.5, doubt))
+    span = spans.ended[0]
+    assert (span.name, span.kind) == ("transaction", SpanKind.INTERNAL)
+    assert span.parent is not None
+    assert span.parent.span_id == work.get_span_context().span_id
+    assert dict(span.attributes or {}) == {
+        "messaging.system": "kafka",
+        "messaging.client.id": "billing",
+        "server.address": "kafka-1.example",
+        "server.port": 9093,
+        "safeproducer.outcome": outcome,
+        "safeproducer.transactional_id": "shop",
+        **({"safeproducer.doubt": doubt} if doubt else {}),
+    }
+    assert span.start_time is not None
+    assert span.end_time is not None
+    assert span.end_time - span.start_time == pytest.approx(1.5e9, abs=1e9)
+    assert span.status.status_code is (StatusCode.ERROR if doubt else StatusCode.UNSET)
+
+
+def test_a_transaction_of_an_exporter_is_no_span(spans: Spans):
+    """Instrumentation is suppressed there; records of its own would be traced for ever."""
+    token = context.attach(context.set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
+    try:
+        spans.hook.transaction_ended(TransactionEnded(info(), "committed", 1.5, ""))
+    finally:
+        context.detach(token)
+    assert spans.ended == ()
 
 
 def test_the_attributes_for_samplers_are_there_at_the_start():

@@ -117,6 +117,15 @@ def test_both_configs_of_kip_1269(cluster: Target, client: RawClient) -> None:
     assert error == cluster.differs(fake=0, kafka=INVALID_CONFIG)
 
 
+def test_both_configs_of_kip_936(cluster: Target, client: RawClient) -> None:
+    """A window of an hour."""
+    _, found = describe(client, BROKER, "1")
+    for name, default in (("window.num", "1"), ("window.size.seconds", "3600")):
+        told = found.get(f"producer.id.quota.{name}")
+        assert (told is not None) == cluster.differs(fake=True, kafka=False)
+        assert told is None or (told["value"], told["config_source"], told["read_only"]) == (default, DEFAULT, True)
+
+
 def test_one_feature_is_told(client: RawClient, cluster: Target) -> None:
     """`transaction.version`, by which clients choose their kind of transactions; the others are taken for 0."""
     told = client.ask("ApiVersions", 4, client_software_name="suite", client_software_version="1")

@@ -31,8 +31,7 @@ class Definition:
     """One config. ``broker_name`` is the broker config a topic inherits from. Without ``acts`` it is only described.
 
     Without ``dynamic`` a broker takes it at its start only. Without ``listed`` no description shows it, unless it was
-    set at run time: it is one of Kafka's internal configs, or belongs to KIP-936, which no broker that clients know
-    lists. ``choices``: of a text, which values it takes; without them only its default.
+    set at run time: it is one of Kafka's internal configs, or KIP-936's for its cache. ``choices``: of a text, which values it takes; without them only its default.
     """
 
     type: int
@@ -64,8 +63,8 @@ BROKER: Mapping[str, Definition] = {
     "connection.failed.authentication.delay.ms": Definition(INT, "100", 0, dynamic=False),
     "producer.id.expiration.ms": Definition(INT, "86400000", 1),
     "producer.id.expiration.check.interval.ms": Definition(INT, "600000", 1, dynamic=False, listed=False),
-    "producer.id.quota.window.num": Definition(INT, "1", 1, dynamic=False, listed=False),
-    "producer.id.quota.window.size.seconds": Definition(INT, "3600", 1, dynamic=False, listed=False),
+    "producer.id.quota.window.num": Definition(INT, "1", 1, dynamic=False),
+    "producer.id.quota.window.size.seconds": Definition(INT, "3600", 1, dynamic=False),
     "producer.id.quota.cache.cleanup.scheduler.interval.ms": Definition(INT, "10", 1, dynamic=False, listed=False),
     **dict.fromkeys(RATES.values(), Definition(LONG, str((1 << 63) - 1), 0, listed=False)),
     "replica.lag.time.max.ms": Definition(LONG, "30000", dynamic=False),

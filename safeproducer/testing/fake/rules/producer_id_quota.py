@@ -1,15 +1,6 @@
 """A user may bring so many new producer IDs to a broker: the broker half of KIP-936, with its Bloom filter. Pure.
 
-The KIP is still under discussion and leaves three things open. Decided here:
-
-- **Unit.** ``producer_ids_rate`` is a number of IDs per hour, as its example has it, and refills as evenly. The bucket
-  holds one window of an hour: with the KIP's default of 11 a user would start with eleven times the rate.
-- **Order.** Ask whether the ID is known, then check the quota, count the ID, and remember it last. The KIP remembers
-  first: then a refused ID is known, and passes unharmed the next time.
-- **Layers.** 4 of them with an error rate of 0.001 together; the KIP gave up its configs for both. A layer is made for
-  rate x window / layers IDs. A burst, or many known IDs in use, fill more; the rate stays.
-
-The bucket follows the strict rule of KIP-599: at exactly 0 one more passes, so a rate of 100 admits 101 at once.
+The unit of the rate, the order of the steps and the layers are decided in docs/internals/kips.md. The bucket follows the strict rule of KIP-599: at exactly 0 one more passes, so a rate of 100 admits 101 at once.
 Limits and memory are a broker's own. A user whose memory is empty and whose bucket is full is dropped when somebody
 asks: there is no timer here. All times are milliseconds of the cluster's clock.
 

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.codec import WireError
 from tests.conformance.test_clients import TRANSACTIONS
@@ -132,6 +133,29 @@ def test_time_can_be_moved_to_the_end_of_a_transaction(cluster: FakeCluster, raw
     assert cluster.log("t", isolation="read_committed") == []
     assert raw.try_end(COMMIT)["error_code"] == FENCED
     assert raw.write() == INVALID_EPOCH
+
+
+@pytest.mark.parametrize("kind", [Producer, SafeProducer])
+def test_readers_wait_for_an_instance_that_is_gone_until_its_time_is_over(cluster: FakeCluster, kind: Any) -> None:
+    """In real time, though nobody asks for the transaction; its producer writes and commits nothing any more."""
+    cluster.create_topic("t")
+    gone = kind(settings(cluster, **{"transaction.timeout.ms": 2_000}))
+    gone.init_transactions(PATIENCE)
+    gone.begin_transaction()
+    gone.produce("t", b"of one that is gone")
+    assert gone.flush(PATIENCE) == 0
+    began = time.monotonic()
+    other = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    other.produce("t", b"behind")
+    assert other.flush(PATIENCE) == 0
+    assert cluster.log("t", isolation="read_committed") == []
+    assert consumed(cluster, "t", 1, 1) == [b"behind"]
+    assert 1 < time.monotonic() - began < PATIENCE / 2
+    with pytest.raises(KafkaException):
+        gone.commit_transaction(PATIENCE)
+    assert [one.value for one in cluster.log("t", isolation="read_committed")] == [b"behind"]
+    with suppress(KafkaException):
+        gone.close()
 
 
 def test_a_coordinator_that_moves(cluster: FakeCluster, raw: Tx) -> None:

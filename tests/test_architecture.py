@@ -47,9 +47,9 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 236,  # aim: 185; 12 of asyncio, 9 of FakeCluster's groups and transactions, 11 of replication quotas
+        "files": 237,  # aim: 185; 12 of asyncio, 9 of FakeCluster's groups and transactions, 11 of replication quotas
         "files under 60 lines": 11,
-        "lines": 41_907,  # aim: 26 500 without testing/; FakeCluster 1 870, asyncio 1 900, Spark 700
+        "lines": 42_068,  # aim: 26 500 without testing/; FakeCluster 1 870, asyncio 1 900, Spark 700
         "lines of pipeline/ and policy/": 15_288,  # aim: 11 000; 521 of many partitions, 282 of transactions
         "reads through three dots": 78,  # aim: 28, one per 1 000 lines; 4 of asyncio, 4 of Spark
         "closures upward": 3,

@@ -31,7 +31,8 @@ class Definition:
     """One config. ``broker_name`` is the broker config a topic inherits from. Without ``acts`` it is only described.
 
     Without ``dynamic`` a broker takes it at its start only. Without ``listed`` no description shows it, unless it was
-    set at run time: it is one of Kafka's internal configs, or KIP-936's for its cache. ``choices``: of a text, which values it takes; without them only its default.
+    set at run time: it is one of Kafka's internal configs, or KIP-936's for its cache. ``choices``: of a text, which
+    values it takes; without them only its default.
     """
 
     type: int

@@ -1,7 +1,8 @@
 """A user may bring so many new producer IDs to a broker: the broker half of KIP-936, with its Bloom filter. Pure.
 
-The unit of the rate, the order of the steps and the layers are decided in docs/internals/kips.md. The bucket follows the strict rule of KIP-599: at exactly 0 one more passes, so a rate of 100 admits 101 at once.
-Limits and memory are a broker's own. A user whose memory is empty and whose bucket is full is dropped when somebody
+The unit of the rate, the order of the steps and the layers are decided in docs/internals/kips.md. The bucket follows
+the strict rule of KIP-599: at exactly 0 one more passes, so a rate of 100 admits 101 at once. Limits and memory are a
+broker's own. A user whose memory is empty and whose bucket is full is dropped when somebody
 asks: there is no timer here. All times are milliseconds of the cluster's clock.
 
 A Bloom filter answers "have I seen this?" with a certain no or a probable yes, and cannot forget. Therefore it has

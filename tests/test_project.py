@@ -142,13 +142,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
-    """The wheel has all modules, pytest's plug-in, the marker of types and the licence; no tests or scripts."""
+    """The wheel has all modules, pytest's plug-in, the marker of types, the licence and bills of materials."""
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
         notices = [name for name in archive.namelist() if name.endswith("licenses/LICENSE")]
+        bills = {Path(name).name for name in archive.namelist() if ".dist-info/sboms/" in name}
     modules = (path.relative_to(ROOT).as_posix() for path in (ROOT / "safeproducer").rglob("*.py"))
     assert inside == {*modules, "safeproducer/py.typed", "pyspark_safeproducer.py", "pytest_safeproducer.py"}
     assert len(notices) == 1
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    assert bills == {f"safeproducer-{name}.cdx.json" for name in ("core", *extras)}
 
 
 def test_wheel_declares_what_pyproject_says(wheel: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import email.message
+import json
 import subprocess
 import tarfile
 from collections.abc import Callable
@@ -12,6 +14,8 @@ import pytest
 from tests.test_project import ROOT, script
 
 release = script("release")
+sbom = script("sbom")
+audit = script("audit")
 
 
 @pytest.fixture
@@ -108,6 +112,78 @@ def test_file_that_was_forgotten_or_left_is_named(checkout: Path, capsys: pytest
     write(checkout, "safeproducer/more.py", "")
     assert packed() == 1
     assert "should have, and does not: safeproducer/more.py" in capsys.readouterr().err
+
+
+LOCK = """\
+top==1.2 \\
+    --hash=sha256:{hash}
+    # via
+    #   -c requirements/dev.txt
+    #   safeproducer (pyproject.toml)
+below==2 ; sys_platform == 'win32' \\
+    --hash=sha256:{hash} \\
+    --hash=sha256:{hash}
+    # via top
+""".format(hash=64 * "0")
+
+
+def test_bill_of_materials_says_what_a_lock_pins_and_who_needs_it() -> None:
+    """The same lock and version make the same bytes, another one another serial number."""
+    bill = sbom.bill(LOCK, "0.2.0")
+    assert [(each["name"], each["version"], each["purl"]) for each in bill["components"]] == [
+        ("top", "1.2", "pkg:pypi/top@1.2"),
+        ("below", "2", "pkg:pypi/below@2"),
+    ]
+    assert bill["components"][1]["properties"][0]["value"] == "sys_platform == 'win32'"
+    assert {each["ref"]: each["dependsOn"] for each in bill["dependencies"]} == {
+        "pkg:pypi/safeproducer@0.2.0": ["pkg:pypi/top@1.2"],
+        "pkg:pypi/top@1.2": ["pkg:pypi/below@2"],
+        "pkg:pypi/below@2": [],
+    }
+    assert sbom.bill(LOCK, "0.2.0") == bill
+    assert sbom.bill(LOCK, "0.2.1")["serialNumber"] != bill["serialNumber"]
+    with pytest.raises(ValueError, match="not a pinned requirement: 'top>=1'"):
+        sbom.bill("top>=1", "0.2.0")
+
+
+def test_bills_of_materials_cover_the_core_and_each_extra() -> None:
+    """A wheel without one, or with one that lacks a requirement or is of another version, is not released."""
+    metadata = email.message.Message()
+    for name, value in (("Version", "0.2.0"), ("Provides-Extra", "more")):
+        metadata[name] = value
+    for requirement in ("top>=1", "Be.low<3; extra == 'more'"):
+        metadata["Requires-Dist"] = requirement
+    both, top = (json.dumps(sbom.bill(lock, "0.2.0")).encode() for lock in (LOCK.replace("below", "be-low"), LOCK))
+    release.account_for(metadata, {"safeproducer-core.cdx.json": top, "safeproducer-more.cdx.json": both})
+    for more, said in (
+        ({}, "the wheel has no sboms/safeproducer-more.cdx.json"),
+        ({"safeproducer-more.cdx.json": top}, "safeproducer-more.cdx.json has nothing for Be.low<3"),
+        ({"safeproducer-more.cdx.json": both.replace(b'"2"', b'"3"')}, 'has 3 for Be.low<3; extra == "more"'),
+        ({"safeproducer-more.cdx.json": both.replace(b'"0.2.0"', b'"0.1.0"')}, "of another version than 0.2.0"),
+    ):
+        with pytest.raises(release.NotReadyError, match=said):
+            release.account_for(metadata, {"safeproducer-core.cdx.json": top, **more})
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "said"),
+    [
+        ('{"dependencies": [{"name": "top", "version": "1", "vulns": []}]}', 0, "asked, 0 known"),
+        ('{"dependencies": [{"name": "top", "skip_reason": "x"}]}', 0, "not asked: the service does not know any"),
+        ("", 0, "not asked: no answer"),
+        (
+            '{"dependencies": [{"name": "top", "version": "1", "vulns": [{"id": "CVE-1", "fix_versions": ["2"]}]}]}',
+            *(1, "top 1: CVE-1, cured in 2"),
+        ),
+    ],
+)
+def test_release_stops_at_a_known_vulnerability_and_says_when_nobody_was_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: str, status: int, said: str
+) -> None:
+    """Silence of the service is not taken for a good answer."""
+    monkeypatch.setattr(audit, "PIP_AUDIT", ("-c", f"print({answer!r})"))
+    assert audit.main("vulnerabilities", "requirements/extras/core.txt") == status
+    assert said in "".join(capsys.readouterr())
 
 
 def test_wrong_arguments_build_nothing() -> None:

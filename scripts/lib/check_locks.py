@@ -74,16 +74,26 @@ def main() -> int:
     problems: list[str] = []
 
     every_extra = [requirement for extra in extras.values() for requirement in extra]
+    locks = {"core": [], **extras}
+
     dev = compare(folder / "dev.txt", [*core, *every_extra, *group(pyproject, "dev")], problems)
     demo = compare(folder / "demo.txt", [*core, *extras["cli"], *group(pyproject, "build")], problems)
     compare(folder / "docs.txt", [*core, *extras["testing"], *group(pyproject, "docs")], problems)
     compare(folder / "bootstrap.txt", group(pyproject, "bootstrap"), problems)
     compare(folder / "build.txt", group(pyproject, "sdist"), problems)
+    compare(folder / "audit.txt", group(pyproject, "audit"), problems)
+    users = {lock: compare(folder / f"extras/{lock}.txt", [*core, *asked], problems) for lock, asked in locks.items()}
     for lock in sorted((folder / "matrix").glob("*.txt")):
         compare(lock, [*core, *extras["testing"]], problems)
     problems.extend(
         f"demo.txt pins another {name} than dev.txt, and both are installed into one environment"
         for name, versions in demo.items()
+        if versions != dev.get(name)
+    )
+    problems.extend(
+        f"extras/{lock}.txt pins another {name} than dev.txt, and the tests run with that one"
+        for lock, pinned in users.items()
+        for name, versions in pinned.items()
         if versions != dev.get(name)
     )
     for problem in problems:

@@ -5,6 +5,8 @@ Each ends with one sentence about what is wrong, and status 1.
 
 from __future__ import annotations
 
+import email
+import json
 import re
 import subprocess
 import sys
@@ -12,10 +14,15 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 VERSION = re.compile(r'^__version__ = "(\d+\.\d+\.\d+)"$', re.MULTILINE)
 MODULES = ("pyspark_safeproducer.py", "pytest_safeproducer.py")
 PAPERS = ("README.md", "CHANGELOG.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "pyproject.toml")
 OF_THE_WHEEL = ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")
+OF_THE_BUILD = ("requirements/extras", "scripts/lib/sbom.py")
+"""The source archive has them, as they make the bills of materials of its wheel."""
 
 
 class NotReadyError(Exception):
@@ -69,18 +76,40 @@ def same(first: Path, second: Path) -> None:
         )
 
 
+def account_for(metadata: email.message.Message, bills: dict[str, bytes]) -> None:
+    """The core and each extra have a bill of materials, with all that their requirements ask for."""
+    wanted = [Requirement(each) for each in metadata.get_all("Requires-Dist", [])]
+    for extra in ("core", *metadata.get_all("Provides-Extra", [])):
+        name = f"safeproducer-{extra}.cdx.json"
+        if name not in bills:
+            raise NotReadyError(f"the wheel has no sboms/{name}: run scripts/lock")
+        bill = json.loads(bills[name])
+        if bill["metadata"]["component"]["version"] != metadata["Version"]:
+            raise NotReadyError(f"sboms/{name} is of another version than {metadata['Version']}")
+        listed = {canonicalize_name(each["name"]): each["version"] for each in bill["components"]}
+        for requirement in wanted:
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                version = listed.get(canonicalize_name(requirement.name))
+                if version is None or version not in requirement.specifier:
+                    raise NotReadyError(f"sboms/{name} has {version or 'nothing'} for {requirement}: run scripts/lock")
+
+
 def contents(root: Path, file: Path) -> None:
     """A wheel or source archive has what is committed, and nothing else."""
     committed = git(root, "ls-files", "safeproducer", *MODULES)
     if file.suffix == ".whl":
         with zipfile.ZipFile(file) as wheel:
             found = set(wheel.namelist())
-        info = f"{'-'.join(file.name.split('-')[:2])}.dist-info"
-        expected = {*committed, *(f"{info}/{name}" for name in OF_THE_WHEEL)}
+            info = f"{'-'.join(file.name.split('-')[:2])}.dist-info"
+            bills = {name.removeprefix(f"{info}/sboms/"): wheel.read(name) for name in found if "/sboms/" in name}
+            metadata = email.message_from_bytes(wheel.read(f"{info}/METADATA"))
+        expected = {*committed, *(f"{info}/{name}" for name in (*OF_THE_WHEEL, *(f"sboms/{one}" for one in bills)))}
+        account_for(metadata, bills)
     else:
         with tarfile.open(file) as archive:
             found = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
-        expected = {*committed, *git(root, "ls-files", "tests", "docs", *PAPERS), ".gitignore", "PKG-INFO"}
+        expected = {*committed, *git(root, "ls-files", "tests", "docs", *OF_THE_BUILD, *PAPERS)}
+        expected |= {".gitignore", "PKG-INFO"}
     for names, wrong in ((found - expected, "has, and should not"), (expected - found, "should have, and does not")):
         if names:
             raise NotReadyError(f"{file.name} {wrong}: {', '.join(sorted(names)[:3])}")

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MATRIX = ROOT / ".cache/matrix"
 HERE = "here"
 """The environment that runs the tests: the newest client, Spark 4.2."""
-CLIENTS = (HERE, "client-2.13.0", "client-2.14.2", "client-2.15.1", "python-3.12", "python-3.13", "python-3.14")
+CLIENTS = (HERE, "client-2.13.2", "client-2.14.2", "client-2.15.1", "python-3.12", "python-3.13", "python-3.14")
 SPARKS = ("spark-3.5", "spark-4.0", "spark-4.1", HERE, "spark-4.3")
 ALL = 500
 NOT_BEFORE_2_16 = ("cluster_id", "cluster-timed", "safe-id-", "held-id-", "is_not_open", "builder", "serializers_run")

@@ -18,12 +18,13 @@ from safeproducer.testing import FakeCluster
 @pytest.mark.parametrize(
     ("before", "said"),
     [
-        ("import confluent_kafka\nconfluent_kafka.__version__ = '2.12.2'", ["2.13 or newer, and this is 2.12.2"]),
+        ("import confluent_kafka\nconfluent_kafka.__version__ = '2.12.4'", ["2.13.2 or newer, and this is 2.12.4"]),
+        ("import confluent_kafka\nconfluent_kafka.__version__ = '2.13.1'", ["2.13.2 or newer, and this is 2.13.1"]),
         ("import sys\nsys._is_gil_enabled = lambda: False", ["free-threaded", "PYTHON_GIL=1"]),
     ],
 )
 def test_import_refuses_with_one_sentence(before: str, said: list[str]) -> None:
-    """Below confluent-kafka 2.13 the process would crash, and without the interpreter lock counts would be wrong."""
+    """Below confluent-kafka 2.13.2 it would crash or leak, and without the interpreter lock counts would be wrong."""
     done = subprocess.run(
         [sys.executable, "-c", f"{before}\nimport safeproducer"], capture_output=True, text=True, check=False
     )

@@ -11,6 +11,7 @@ would otherwise wrap the producer inside SafeProducer and count each record twic
 
 from __future__ import annotations
 
+import re
 import sys
 
 from confluent_kafka import ThrottleEvent
@@ -19,11 +20,10 @@ from confluent_kafka.cimpl import KafkaError, KafkaException, Message, Producer,
 from confluent_kafka.serializing_producer import SerializingProducer
 
 VERSION = str(_version)
-OLDEST = (2, 13)
-if tuple(int(part) for part in VERSION.split(".")[:2]) < OLDEST:
+if tuple(map(int, re.findall(r"\d+", VERSION)[:3])) < (2, 13, 2):
     raise ImportError(
-        f"safeproducer needs confluent-kafka 2.13 or newer, and this is {VERSION}, in which the check of arguments "
-        "crashes the process: install a newer one"
+        f"safeproducer needs confluent-kafka 2.13.2 or newer, and this is {VERSION}, in which the check of arguments "
+        "crashes the process, or a full queue leaks the headers of each record it refuses: install a newer one"
     )
 if not getattr(sys, "_is_gil_enabled", lambda: True)():
     raise ImportError(

@@ -10,15 +10,19 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import uvicorn
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
-
 from safeproducer import ProducerClosedError
 from safeproducer.aio import AsyncSafeProducer, NotWritten, OutcomeUnknown
+
+try:
+    import uvicorn
+    from fastapi import FastAPI, Request
+    from fastapi.responses import JSONResponse
+except ModuleNotFoundError as error:
+    sys.exit(f"{error.name} is not installed: pip install fastapi uvicorn")
 
 TOPIC = os.environ.get("TOPIC", "orders")
 CLUSTER = {"bootstrap.servers": os.environ["KAFKA"]} if "KAFKA" in os.environ else {"test.mock.num.brokers": 3}

@@ -21,7 +21,13 @@ from typing import Any, ClassVar
 import confluent_kafka
 
 from safeproducer import SafeProducer
-from safeproducer.testing import FakeCluster
+
+try:
+    import aiokafka
+
+    from safeproducer.testing import FakeCluster
+except ModuleNotFoundError as error:
+    sys.exit(f"{error.name or error} is not installed: pip install 'safeproducer[testing]' aiokafka")
 
 Delivered = list[bool]
 QUIET = {"log_level": 0, "linger.ms": 1}
@@ -80,15 +86,13 @@ class Aio:
     NAMES: ClassVar[dict[str, str]] = {"message.timeout.ms": "request_timeout_ms", "linger.ms": "linger_ms"}
 
     def __init__(self, cluster: FakeCluster, **settings: Any) -> None:
-        from aiokafka import AIOKafkaProducer  # noqa: PLC0415
-
         self.delivered: Delivered = []
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
         given = {self.NAMES[name]: value for name, value in settings.items() if name in self.NAMES}
 
         async def start() -> Any:
-            producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, **{"linger_ms": 1, **given})
+            producer = aiokafka.AIOKafkaProducer(bootstrap_servers=cluster.bootstrap, **{"linger_ms": 1, **given})
             await producer.start()
             return producer
 

@@ -16,12 +16,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.sdk.metrics import MeterProvider
-from prometheus_client import REGISTRY, start_http_server
-
 from safeproducer import SafeProducer
-from safeproducer.telemetry import OpenTelemetryMetrics
+
+try:
+    from opentelemetry.exporter.prometheus import PrometheusMetricReader
+    from opentelemetry.sdk.metrics import MeterProvider
+    from prometheus_client import REGISTRY, start_http_server
+
+    from safeproducer.telemetry import OpenTelemetryMetrics
+except ModuleNotFoundError as error:
+    sys.exit(f"{error.name} is not installed: pip install 'safeproducer[otel]' opentelemetry-exporter-prometheus")
 
 
 @contextmanager

@@ -18,11 +18,15 @@ import json
 import sys
 
 import structlog
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
-from pyspark.sql.functions import element_at, size, split, when
 
-from safeproducer.spark import BatchReport, SafeProducerSink
+try:
+    from pyspark.errors import StreamingQueryException
+    from pyspark.sql import SparkSession
+    from pyspark.sql.functions import element_at, size, split, when
+
+    from safeproducer.spark import BatchReport, SafeProducerSink
+except ModuleNotFoundError as error:
+    sys.exit(f"{error.name} is not installed: pip install 'safeproducer[spark]'")
 
 
 def option(text: str) -> tuple[str, str]:

@@ -18,11 +18,16 @@ import json
 import sys
 
 import structlog
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.functions import col, from_json, round, struct, to_json
 
-from safeproducer.spark import BatchReport, SafeProducerSink
+try:
+    from pyspark.errors import StreamingQueryException
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.functions import col, from_json, round, struct, to_json
+
+    from safeproducer.spark import BatchReport, SafeProducerSink
+except ModuleNotFoundError as error:
+    sys.exit(f"{error.name} is not installed: pip install 'safeproducer[spark]'")
+
 
 TAX = 0.25
 

@@ -17,13 +17,18 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from opentelemetry.propagate import extract
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, Tracer
 
 from safeproducer import SafeProducer
-from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
+
+try:
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
+except ModuleNotFoundError as error:
+    sys.exit(f"{error.name} is not installed: pip install 'safeproducer[otel]'")
 
 
 def consume(bootstrap: str, partitions: list[TopicPartition], tracer: Tracer, wanted: set[str], seconds: float) -> int:

@@ -51,6 +51,25 @@ def test_example_succeeds_without_a_cluster(name: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("fastapi_app.py", "uvicorn"),
+        ("four_clients.py", "google_crc32c"),
+        ("metrics.py", "opentelemetry.sdk.metrics"),
+        ("spark_job.py", "pyspark.errors"),
+        ("spark_pipeline.py", "pyspark.errors"),
+        ("tracing.py", "opentelemetry.sdk.trace"),
+    ],
+)
+def test_example_without_its_packages_ends_with_one_sentence(name: str, missing: str) -> None:
+    """It says what to install."""
+    program = f"import runpy, sys; sys.modules[{missing!r}] = None; runpy.run_path({str(EXAMPLES / name)!r})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert re.fullmatch(r"[^\n]+ is not installed: pip install [^\n]+\n", done.stderr), done.stderr
+
+
 def test_only_safeproducer_doubles_no_record() -> None:
     """The cells of the front page that a busy machine cannot change; aiokafka's batches are smaller there."""
     shown = run(COMPARES, "lost-answer", "deadline").stdout

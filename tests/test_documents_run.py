@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -113,6 +114,40 @@ def test_the_code_of_each_document_runs(home: Home) -> None:
     )
     reports = printed.count("CloseReport(accepted=1000, delivered=1000, failed=0, left=0")
     assert reports == sum(block.count("# CloseReport(accepted=1000") for _, block in code) == 2
+
+
+def test_a_first_record_takes_the_commands_of_its_page(tmp_path: Path, cluster: FakeCluster) -> None:
+    """Five at most, typed in a copy of this tree. Without a network: this environment lends pip what it would fetch."""
+    page = read("docs/use/quickstart.md")
+    typed = re.findall(r"^    ([^#\n]*[^#\s])(?: +#.*)?$", page.partition("```")[0], re.MULTILINE)
+    assert len(typed) <= 5
+    clone, programs = tmp_path / "clone", tmp_path / "programs"
+    names = ("safeproducer", "requirements/extras", "scripts/lib")
+    for name in names:
+        shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in (*ROOT.glob("*.py"), ROOT / "README.md", ROOT / "LICENSE", ROOT / "pyproject.toml"):
+        shutil.copy(file, clone)
+    (clone / "first.py").write_text(python_in("docs/use/quickstart.md")[0].replace("localhost:9092", cluster.bootstrap))
+    programs.mkdir()
+    (programs / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (programs / "python3").chmod(0o755)
+    lent = str(Path(pytest.__file__).parents[1])
+    alone = dict.fromkeys(("PIP_NO_INDEX", "PIP_NO_DEPS", "PIP_IGNORE_INSTALLED", "PIP_QUIET"), "1")
+    alone["PIP_NO_BUILD_ISOLATION"] = "0"  # pip reads it as the value of build isolation
+    done = subprocess.run(
+        ["bash", "-e"],
+        input="\n".join(typed),
+        cwd=clone,
+        env={**alone, "HOME": str(tmp_path), "PYTHONPATH": lent}
+        | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "CloseReport(accepted=1000, delivered=1000, failed=0, left=0" in done.stdout
+    assert list(clone.glob("venv/lib/*/site-packages/safeproducer/__init__.py"))
 
 
 def test_the_test_of_the_plug_in_page_passes(home: Home) -> None:

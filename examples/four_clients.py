@@ -1,6 +1,6 @@
 """Six problems, four clients: confluent_kafka, the same with idempotence, aiokafka and SafeProducer.
 
-    pip install 'safeproducer[testing]' aiokafka
+    pip install '.[testing]' aiokafka
     python examples/four_clients.py            # the table of README.md, in two minutes
     python examples/four_clients.py lost-answer close
 
@@ -27,7 +27,7 @@ try:
 
     from safeproducer.testing import FakeCluster
 except ModuleNotFoundError as error:
-    sys.exit(f"{error.name or error} is not installed: pip install 'safeproducer[testing]' aiokafka")
+    sys.exit(f"{error.name or error} is not installed: pip install '.[testing]' aiokafka")
 
 Delivered = list[bool]
 QUIET = {"log_level": 0, "linger.ms": 1}

@@ -1,6 +1,6 @@
 """Metrics of a producer for Prometheus: while the example runs, `curl localhost:9464/metrics` shows them.
 
-    pip install "safeproducer[otel,testing]" opentelemetry-exporter-prometheus
+    pip install ".[otel,testing]" opentelemetry-exporter-prometheus
     python examples/metrics.py                                       # on a cluster inside the process, which throttles
     python examples/metrics.py --bootstrap-servers localhost:9092    # on yours
 
@@ -25,7 +25,7 @@ try:
 
     from safeproducer.telemetry import OpenTelemetryMetrics
 except ModuleNotFoundError as error:
-    sys.exit(f"{error.name} is not installed: pip install 'safeproducer[otel]' opentelemetry-exporter-prometheus")
+    sys.exit(f"{error.name} is not installed: pip install '.[otel]' opentelemetry-exporter-prometheus")
 
 
 @contextmanager

@@ -26,7 +26,7 @@ try:
 
     from safeproducer.spark import BatchReport, SafeProducerSink
 except ModuleNotFoundError as error:
-    sys.exit(f"{error.name} is not installed: pip install 'safeproducer[spark]'")
+    sys.exit(f"{error.name} is not installed: pip install '.[spark]'")
 
 
 TAX = 0.25

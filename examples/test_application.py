@@ -1,6 +1,6 @@
 """Tests of application.py against brokers that throttle, hand over, refuse and lose answers: real TCP, no Docker.
 
-    pip install 'safeproducer[testing]'
+    pip install '.[testing]'
     pytest examples/test_application.py
 
 The fixture `kafka_cluster` comes with the package: three brokers inside this process, as new for each test.

@@ -1,6 +1,6 @@
 """One trace from an application's span, through the producer and the log, to the consumer that works on the record.
 
-    pip install "safeproducer[otel]"
+    pip install ".[otel]"
     python examples/tracing.py                                       # on a cluster inside the process
     python examples/tracing.py --bootstrap-servers localhost:9092    # on yours
 
@@ -28,7 +28,7 @@ try:
 
     from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
 except ModuleNotFoundError as error:
-    sys.exit(f"{error.name} is not installed: pip install 'safeproducer[otel]'")
+    sys.exit(f"{error.name} is not installed: pip install '.[otel]'")
 
 
 def consume(bootstrap: str, partitions: list[TopicPartition], tracer: Tracer, wanted: set[str], seconds: float) -> int:

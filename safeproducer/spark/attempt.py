@@ -44,6 +44,16 @@ _ANSWER = 3.0
 """Seconds for the answer to a question in the middle of a task."""
 
 
+def sums_of(columns: Columns, topic: str | None) -> list[tuple[str, int, int]]:
+    """Each topic, how many of these rows go there, and the bytes of their keys and values."""
+    if columns.topic is None:
+        return [(str(topic), columns.rows, pa.compute.sum(columns.size).as_py())]
+    table = pa.table({"topic": columns.topic.dictionary_decode(), "size": columns.size})
+    found = table.group_by("topic").aggregate([("size", "count"), ("size", "sum")])
+    names, rows, sizes = (found[name].to_pylist() for name in ("topic", "size_count", "size_sum"))
+    return list(zip(map(str, names), rows, sizes, strict=True))
+
+
 class Attempt:
     """On the task's thread. No frame of its own raises while it holds payloads, but for what Spark's iterator raises:
     Spark can be told to print the locals of a failed task."""
@@ -220,16 +230,11 @@ class Attempt:
         self._without_room += now - began
 
     def _count(self, columns: Columns, sign: int = 1) -> int:
-        if columns.topic is None:
-            names, rows, sizes = [self._topic], [columns.rows], [pa.compute.sum(columns.size).as_py()]
-        else:
-            table = pa.table({"topic": columns.topic.dictionary_decode(), "size": columns.size})
-            found = table.group_by("topic").aggregate([("size", "count"), ("size", "sum")])
-            names, rows, sizes = (found[name].to_pylist() for name in ("topic", "size_count", "size_sum"))
-        for name, count, size in zip(names, rows, sizes, strict=True):
-            known = self._by_topic.get(str(name), (0, 0))
-            self._by_topic[str(name)] = known[0] + sign * count, known[1] + sign * size
-        return sum(sizes)
+        sums = sums_of(columns, self._topic)
+        for name, count, size in sums:
+            known = self._by_topic.get(name, (0, 0))
+            self._by_topic[name] = known[0] + sign * count, known[1] + sign * size
+        return sum(size for *_, size in sums)
 
     def _again(self, *record: Any) -> None:
         """produce() refused this record: wait for room and produce it. Raises TaskEndedError or KafkaException."""

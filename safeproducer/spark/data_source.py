@@ -12,6 +12,8 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSource
 
 from safeproducer.errors import ConfigurationValueError
 from safeproducer.spark import query_account
+from safeproducer.spark.guarantee import EXACTLY_ONCE, GUARANTEE
+from safeproducer.spark.java_settings import refused
 from safeproducer.spark.options import Options, weak_settings
 from safeproducer.spark.query_account import Account, Told, callback_of
 from safeproducer.spark.report import TaskTotals
@@ -83,6 +85,11 @@ class SafeProducerDataSource(DataSource):
     def _checked(self, schema: StructType) -> Options:
         options = Options.parse(self.options)
         callback_of(options)
+        if options.exactly_once is not None:
+            problem = (
+                "Spark may commit a micro-batch without the tasks' account, and tells no task its number of a batch"
+            )
+            raise refused(GUARANTEE, EXACTLY_ONCE, problem, "Pass a SafeProducerSink to foreachBatch")
         _told.once((*options.notes, *check_schema(schema, options, data_source=True)))
         return options
 

@@ -123,3 +123,22 @@ class KafkaWriteError(RuntimeError):
             f"{found.unknown} of unknown outcome; causes: {causes}"
         )
         return told + "".join(f"\n- {row}" for row in found.bad_rows)
+
+
+class NonDeterministicReplay(RuntimeError):  # noqa: N818 - as Spark says it
+    """The rows of a micro-batch that a slot has committed are others now: the query gives others for the same number.
+
+    `rows_before`: that were committed; `rows`: of now, which may be as many. Nothing of this attempt was sent.
+    """
+
+    def __init__(self, slot: int, batch: int, rows_before: int, rows: int) -> None:
+        super().__init__(slot, batch, rows_before, rows)
+        self.slot, self.batch, self.rows_before, self.rows = slot, batch, rows_before, rows
+
+    def __str__(self) -> str:
+        return (
+            f"slot {self.slot} has committed {self.rows_before} rows of micro-batch {self.batch}, and the query gives "
+            f"{self.rows} rows now{' with another content' * (self.rows == self.rows_before)}: it must give the same "
+            "rows for the same micro-batch. Take rand(), current_timestamp() and the like out of it, and undo changes "
+            "of it until this micro-batch is written"
+        )

@@ -290,7 +290,7 @@ WITHOUT_EFFECT = _each(
         "ssl.trustmanager.algorithm",
         "a topic's metadata stays while its producer lives": "metadata.max.idle.ms",
         "librdkafka's time-out for a connection does not grow": "socket.connection.setup.timeout.max.ms",
-        "the sink has no transactions": "transaction.timeout.ms",
+        "safeproducer.spark.transaction.timeout says it, in seconds": "transaction.timeout.ms",
     }
 )
 """Name -> why it changes nothing. It is told once, on the driver."""
@@ -319,7 +319,7 @@ REFUSED: dict[str, Refusal] = {
     "ssl.engine.factory.class": Refusal(_OPENSSL, "Give keys and certificates in PEM"),
     "ssl.provider": Refusal(_OPENSSL, "Leave it out"),
     "transactional.id": Refusal(
-        "the sink writes at least once, and has no transactions",
+        "the sink chooses it, where it has transactions",
         "Leave it out; retries of the client make no duplicates, as enable.idempotence is on",
     ),
 }

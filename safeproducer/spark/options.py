@@ -13,6 +13,7 @@ from safeproducer.kafka.properties import HIDDEN, PRODUCER_PROPERTIES, canonical
 from safeproducer.settings import id_settings, own_settings
 from safeproducer.settings.own_settings import MAX_BLOCK_MS, OWN_PREFIX, OWN_SETTINGS
 from safeproducer.spark import security
+from safeproducer.spark.guarantee import ONCE_OPTIONS, SINK_PREFIX, ExactlyOnce, exactly_once
 from safeproducer.spark.java_settings import (
     JAVAS_PARTITIONER,
     KAFKA_PREFIX,
@@ -24,7 +25,6 @@ from safeproducer.spark.java_settings import (
     whole_number,
 )
 
-SINK_PREFIX = "safeproducer.spark."
 TOPIC = "topic"
 DEADLINE = f"{SINK_PREFIX}deadline"
 MAX_WRITERS = f"{SINK_PREFIX}max.writers"
@@ -35,7 +35,6 @@ BAD_ROWS = f"{SINK_PREFIX}bad.rows"
 BAD_ROWS_TOPIC = f"{BAD_ROWS}.topic"
 BAD_ROWS_MAX = f"{BAD_ROWS}.max"
 ROW_ID = f"{SINK_PREFIX}row.id"
-GUARANTEE = f"{SINK_PREFIX}guarantee"
 SINK_OPTIONS = {
     TOPIC: "none",
     DEADLINE: "60",
@@ -47,6 +46,7 @@ SINK_OPTIONS = {
     BAD_ROWS_TOPIC: "none",
     BAD_ROWS_MAX: "1%",
     ROW_ID: "none",
+    **ONCE_OPTIONS,
 }
 """Option -> its default as text. docs/reference/spark-options.md says what each does."""
 
@@ -107,7 +107,8 @@ class Options:
     resolve_secrets(). `deadline`: seconds that a task waits for its reports. `idle_ms`: how long a producer that no
     task uses is kept. `on_batch`: package.module:function, which gets each report. `on_worker`: one that each Python
     worker calls once. `bad_rows`: what becomes of them.
-    `row_id`: POSITION, or COLUMN and its name. `notes`: sentences to tell once, on the driver.
+    `row_id`: POSITION, or COLUMN and its name. `exactly_once`: None for at least once. `notes`: sentences to tell once,
+    on the driver.
     """
 
     topic: str | None
@@ -120,6 +121,7 @@ class Options:
     on_worker: str | None = None
     bad_rows: BadRows = FAILING
     row_id: str | None = None
+    exactly_once: ExactlyOnce | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -151,6 +153,7 @@ class Options:
         config, notes = _translated(kafka)
         safe = security.translate(kafka)
         own = {name: text for name, text in options.items() if name in OWN_SETTINGS}
+        once = exactly_once(options, weak_settings(config), _deadline(options, kafka))
         _refuse_two_limits(config, own)
         _check_own({**config, **own})
         deadline = _deadline(options, kafka)
@@ -170,6 +173,7 @@ class Options:
             on_worker=options.get(ON_WORKER),
             bad_rows=_bad_rows(options),
             row_id=_row_id(options),
+            exactly_once=once,
             notes=(*notes, *safe.notes),
         )
 
@@ -222,8 +226,6 @@ _CONSUMERS = """
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:
     for option, text in options.items():
-        if option == GUARANTEE:
-            raise refused(option, text, "it is reserved: the sink writes at least once", "Leave it out")
         if option in SINK_OPTIONS or option in OWN_SETTINGS:
             continue
         name = option.removeprefix(KAFKA_PREFIX)

@@ -17,7 +17,7 @@ SCHEMA = (
     "rows long, delivered long, bytes long, "
     "topics array<struct<topic:string,rows:long,delivered:long,bytes:long>>, seconds double, "
     "seconds_without_room double, throttled array<struct<broker:int,seconds:double>>, client_errors long, "
-    "bad_rows array<struct<code:string,rows:long>>, rows_before long"
+    "bad_rows array<struct<code:string,rows:long>>, rows_before long, slot string"
 )
 """The row that a task yields, as Spark writes schemas. See TaskTotals for what the fields mean."""
 
@@ -92,6 +92,7 @@ class TaskTotals(WhoWrote):
     - `client_errors`: those that were survived, for example a broker that went away and came back.
     - `bad_rows`: by code, rows that were not written and did not fail the task.
     - `rows_before`: those that earlier attempts had handed over; None where it is not known of each.
+    - `slot`: of exactly once, "written", "already_there" or "empty".
     """
 
     producer: str = "none"
@@ -107,6 +108,7 @@ class TaskTotals(WhoWrote):
     client_errors: int = 0
     bad_rows: Mapping[str, int] = field(default_factory=dict)
     rows_before: int | None = None
+    slot: str | None = None
 
     def to_arrow(self) -> pa.RecordBatch:
         row = {
@@ -185,6 +187,8 @@ class BatchReport:
     - `bad_rows`: by code, those that were set aside. They are counted in no topic.
     - `producer_ids`: those that are known, ascending. `ids_used`: how many the writers have used over their lives.
       `ids_per_hour`: how many the query took within the hour before the report.
+    - `slots`: of exactly once, how many were "written", "already_there" (by an attempt or a run before) and "empty".
+      Such a report has `ids_used` 0: slots keep their producer IDs.
     - `repeated_tasks`: tasks that succeeded only after failed attempts. `maybe_twice`: at most so many rows of this
       micro-batch are in the topics more than once, because failed attempts may have written them; it counts one for
       each copy. None where that is not known: see copies_known, and a failed attempt in another executor. It leaves out
@@ -207,6 +211,7 @@ class BatchReport:
     repeated_tasks: int
     maybe_twice: int | None
     bad_rows: Mapping[str, int]
+    slots: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -223,8 +228,7 @@ class BatchReport:
         `rate` takes note of their producer IDs.
         `copies_known`: no retry can write a row twice, and Spark ran no copies of tasks, of which it tells nobody.
         """
-        tasks = list(totals)
-        used = _used(tasks)
+        used = _used(tasks := list(totals))
         repeated = [task for task in tasks if task.attempt]
         known = [task.rows_before for task in repeated if task.rows_before is not None]
         throttled: Counter[int] = Counter()
@@ -248,6 +252,7 @@ class BatchReport:
             repeated_tasks=len(repeated),
             maybe_twice=sum(known) if len(known) == len(repeated) and copies_known else None,
             bad_rows=dict(bad_rows),
+            slots=dict(Counter(task.slot for task in tasks if task.slot is not None)),
         )
 
     @property

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from safeproducer.errors import ConfigurationError
+from safeproducer.spark.guarantee import GUARANTEE
 from safeproducer.spark.java_settings import refused
 from safeproducer.spark.options import MAX_WRITERS, ROW_ID, TOPIC, Options
 
@@ -73,6 +74,9 @@ def check_session(conf: Callable[[str, str], str], options: Options, *, data_sou
             f"{_REUSE}=false: each task has a Python worker and takes a producer ID of its own. Set it to true"
         )
     if speculates(conf):
+        if options.exactly_once is not None:
+            problem = "copies of a task fence each other, and none may commit"
+            raise refused(_SPECULATION, "true", problem, f"Set it to false, or leave {GUARANTEE} out")
         if data_source:
             raise refused(
                 _SPECULATION,

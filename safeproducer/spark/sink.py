@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -10,13 +10,17 @@ from uuid import uuid4
 
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
+from pyspark.sql.functions import col, when, xxhash64
 
 from safeproducer.errors import ConfigurationError
 from safeproducer.spark import query_account
+from safeproducer.spark.guarantee import EXACTLY_ONCE, GUARANTEE, ExactlyOnce
+from safeproducer.spark.java_settings import refused
 from safeproducer.spark.options import TOPIC, Options, weak_settings
 from safeproducer.spark.query_account import Account, callback_of
 from safeproducer.spark.report import SCHEMA, BatchReport, TaskTotals
-from safeproducer.spark.schema_check import TYPES, VALUE, check_schema, check_session, speculates
+from safeproducer.spark.run_start import begin
+from safeproducer.spark.schema_check import KEY, TYPES, VALUE, check_schema, check_session, speculates
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +54,8 @@ class SafeProducerSink:
             raise TypeError(f"on_batch={on_batch!r} cannot be called: give a function that takes a BatchReport")
         self._on_batch = on_batch or callback_of(self._options)
         self._account = Account()
+        self._next: tuple[str | None, int] | None = None
+        """The micro-batch that comes behind the last one, of exactly once."""
 
     def __call__(self, df: DataFrame, batch_id: int) -> BatchReport:
         """Write the micro-batch `df`, for `foreachBatch`. Returns its report when each row is acknowledged.
@@ -70,24 +76,63 @@ class SafeProducerSink:
         about_columns = check_schema(df.schema, options, data_source=False)
         self._account.told.once((*options.notes, *about_columns, *about_session))
         df = _only_written(df, options)
+        if (sink := options.exactly_once) is not None:
+            self._begin(sink, batch_id, query_id)
+            df = _by_content(df, sink.slots)
         if options.max_writers is not None:
             df = df.coalesce(options.max_writers)
         task = partial(_task, options=options, batch_id=batch_id, run=uuid4().hex)
         batch = "" if batch_id is None else f", batch {batch_id}"
         with _described(df, f"safeproducer: topic {options.topic or 'of each row'}{batch}"):
             rows = df.mapInArrow(task, SCHEMA).collect()
-        totals = map(TaskTotals.from_row, rows)
+            if sink is not None and not rows:  # Spark runs no task for a DataFrame that it knows to be empty
+                each = df.sparkSession.range(0, sink.slots, 1, sink.slots)
+                rows = each.mapInArrow(partial(task, empty=True), SCHEMA).collect()
+        totals = list(map(TaskTotals.from_row, rows))
+        if sink is not None:
+            _refuse_other_slots(totals, sink.slots)
+            self._next = query_id, (batch_id or 0) + 1
         known = not (speculates(conf) or weak_settings(options.config))
         report = self._account.settle(totals, batch_id, query_id, copies_known=known, policy=options.bad_rows)
         if self._on_batch is not None:
             self._on_batch(report)
         return report
 
+    def _begin(self, sink: ExactlyOnce, batch_id: int | None, query_id: str | None) -> None:
+        """Before a micro-batch; ask brokers unless the one before it was written by this sink. Raises
+        ConfigurationError."""
+        if batch_id is None or query_id is None:
+            why = "a DataFrame that is no stream has none" if batch_id is None else "Spark Connect does not tell it"
+            problem = f"its markers name the query, and {why}"
+            raise refused(GUARANTEE, EXACTLY_ONCE, problem, f"Leave it out, or write a stream of Spark without {_AWAY}")
+        if self._next != (query_id, batch_id):
+            self._account.told.once(begin(self._options, sink, batch_id, query_id))
+        self._next = None
+
+
+_AWAY = "Connect by foreachBatch"
+
 
 def _task(
-    batches: Iterator[pa.RecordBatch], options: Options, batch_id: int | None, run: str
+    batches: Iterator[pa.RecordBatch], options: Options, batch_id: int | None, run: str, empty: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    yield query_account.write(batches, options, run, batch_id).to_arrow()
+    yield query_account.write(iter(()) if empty else batches, options, run, batch_id).to_arrow()
+
+
+def _by_content(df: DataFrame, slots: int) -> DataFrame:
+    """As many partitions; what a row holds decides on its own, so that a row stays in its slot when it comes again."""
+    columns = {name: col(f"`{name.replace('`', '``')}`") for name in df.schema.names}
+    if (key := columns.pop(KEY, None)) is None:
+        return df.repartition(slots, *columns.values())
+    return df.repartition(slots, key, when(key.isNull(), xxhash64(*columns.values())))
+
+
+def _refuse_other_slots(totals: Sequence[TaskTotals], slots: int) -> None:
+    found = sorted(one.partition for one in totals)
+    if found != list(range(slots)):
+        raise RuntimeError(
+            f"Spark ran tasks for the slots {found} of {slots}: the plan was changed behind repartition()"
+        )
 
 
 def _only_written(df: DataFrame, options: Options) -> DataFrame:

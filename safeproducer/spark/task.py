@@ -23,6 +23,7 @@ from safeproducer.spark.columns import Columns
 from safeproducer.spark.errors import Failure, KafkaWriteError
 from safeproducer.spark.options import Options
 from safeproducer.spark.report import Task, TaskTotals
+from safeproducer.spark.slot import write_slot
 from safeproducer.spark.topic_limits import TaskEndedError
 from safeproducer.spark.worker_producers import producers
 
@@ -43,8 +44,11 @@ def write_task(batches: Iterable[pa.RecordBatch], options: Options, task: Task) 
 
     One task at a time in a process, as Spark has it.
     """
-    started, handed_over = clock.monotonic(), HandedOver(task)
     with_rows = filter(attrgetter("num_rows"), batches)  # a generator would keep a batch
+    if (sink := options.exactly_once) is not None:
+        none: list[str] = [] if options.topic is None else [options.topic]
+        return write_slot(*(_filled(with_rows, options.topic) or (none, iter(()))), options, sink, task)
+    started, handed_over = clock.monotonic(), HandedOver(task)
     try:
         filled = _filled(map(handed_over.note, with_rows), options.topic)
         if filled is None:

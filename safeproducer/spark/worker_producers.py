@@ -158,6 +158,9 @@ class WorkerProducer:
         when a topic takes no batches of the present size: they would be rejected, and sent again behind later rows.
         """
         if self.outgrown:
+            if "transactional.id" in self._config:  # another one would end the transaction
+                problem = "a topic has got partitions or a smaller limit while its rows were written"
+                raise topic_limits.TaskEndedError("OUTGROWN", problem)
             settle()
             self.renew()
 

@@ -162,7 +162,7 @@ def test_a_longer_time_out_makes_a_longer_deadline() -> None:
         ({"topics": "x"}, "Did you mean topic?"),
         ({"safeproducer.spark.deadlines": "x"}, "Did you mean safeproducer.spark.deadline?"),
         ({"safeproducer.orderin": "key"}, "Did you mean safeproducer.ordering?"),
-        ({"safeproducer.spark.guarantee": "exactly-once"}, "it is reserved: the sink writes at least once"),
+        ({"safeproducer.spark.guarantee": "exactly-once"}, "it must be at_least_once or exactly_once. Correct it"),
         ({"kafka.linger": "5"}, "Java's producer has no such setting. Did you mean kafka.linger.ms?"),
         ({"kafka.session.timeout.ms": "5"}, "Java's producer has no such setting. It is a consumer's setting"),
         ({"kafka.group.id": "g"}, "Java's producer has no such setting. It is a consumer's setting"),
@@ -240,3 +240,74 @@ def test_acknowledgements_that_say_nothing_are_told() -> None:
     """With acks=0 a report is no proof."""
     told, _ = parse(kafka_acks="0").notes
     assert told.startswith("kafka.acks=0: ")
+
+
+ONCE = {"guarantee": "exactly_once", "sink.id": "orders", "slots": "4"}
+
+
+def once(**more: Any) -> dict[str, Any]:
+    """Options of an exactly-once sink, under their short names; None leaves one out."""
+    own = {f"safeproducer.spark.{name}": text for name, text in ONCE.items()}
+    return {**BROKERS, **own, **more}
+
+
+def test_exactly_once_has_names_for_slots() -> None:
+    """At the brokers. Groups of two numbers of slots do not mix, and no sink has the claim of another one."""
+    found = Options.parse(once()).exactly_once
+    assert found is not None
+    assert (found.group, found.claim, found.marker_topic) == ("orders-4", "orders-slots", "safeproducer-markers")
+    assert found.settings(3) == {"transactional.id": "orders-3", "transaction.timeout.ms": "60000"}
+    longer = Options.parse(once(**{"safeproducer.spark.deadline": "90", "safeproducer.spark.adopt.from": 7}))
+    assert longer.exactly_once is not None
+    assert (longer.exactly_once.transaction_timeout, longer.exactly_once.adopt_from) == (90, 7)
+    assert Options.parse(BROKERS).exactly_once is None
+    assert Options.parse({**BROKERS, "safeproducer.spark.guarantee": "AT_LEAST_ONCE"}).exactly_once is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("sink.id", None, "it is not set, and an exactly-once sink needs it. Give a name that no other query has"),
+        ("sink.id", " ", "it is not set, and an exactly-once sink needs it"),
+        ("sink.id", "a/b", "it must have 1 to 200 letters"),
+        ("slots", None, "it is not set, and an exactly-once sink needs it. Give how many tasks write"),
+        *(("slots", text, "it must be a whole number from 1 to 1000") for text in ("0", "1001", "many", "1.5")),
+        ("marker.topic", "a b", "it must have 1 to 200 letters"),
+        ("transaction.timeout", "59", "no less than the deadline of a row, 60. Make it longer, or safeproducer"),
+        ("transaction.timeout", "long", "it must be a whole number of seconds"),
+        ("adopt.from", "-1", "it must be a whole number from 0"),
+        ("max.writers", "2", "safeproducer.spark.slots says how many tasks write. Leave one of the two out"),
+        ("bad.rows", "skip", "a row that brokers refuse ends its transaction. Leave one of the two out"),
+    ],
+)
+def test_a_wrong_option_of_exactly_once_is_refused(name: str, value: str | None, said: str) -> None:
+    """By one sentence, with its name, its value and the way out."""
+    message = refusal(once(**{f"safeproducer.spark.{name}": value}))
+    assert f"'safeproducer.spark.{name}' = '{value or ''}': " in message
+    assert said in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("kafka.enable.idempotence", "false", "needs idempotence, which kafka.enable.idempotence switches off"),
+        ("kafka.acks", "1", "needs idempotence, which kafka.acks switches off"),
+        ("safeproducer.ordering", "key", "Set it to partition, or leave it out"),
+        ("safeproducer.ordering", "none", "Set it to partition, or leave it out"),
+        ("safeproducer.mode", "held", "Set it to auto or passthrough, or leave it out"),
+        (
+            "safeproducer.spark.guarantee",
+            "at_least_once",
+            "it counts with safeproducer.spark.guarantee=exactly_once alo",
+        ),
+        ("safeproducer.spark.guarantee", None, "it counts with safeproducer.spark.guarantee=exactly_once alone"),
+    ],
+)
+def test_what_contradicts_exactly_once_is_refused(name: str, value: str | None, said: str) -> None:
+    """On the driver; a row could be twice, or no transaction begin."""
+    assert said in refusal(once(**{name: value}))
+
+
+def test_bad_rows_may_be_said_to_fail() -> None:
+    """As they do."""
+    assert Options.parse(once(**{"safeproducer.spark.bad.rows": "fail"})).exactly_once is not None

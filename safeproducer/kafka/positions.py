@@ -1,0 +1,62 @@
+"""Reads and commits the offsets of a consumer group that nobody subscribes with."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.kafka.properties import connection_settings
+
+_SILENT = logging.Logger("safeproducer.positions")
+_SILENT.disabled = True
+
+
+class Positions:
+    """The offsets of one group in one topic. For one thread. Raises KafkaException; `timeout`: seconds of each call.
+
+    `config` is a producer's: its connection and security settings count. It joins no group.
+    """
+
+    def __init__(self, config: Mapping[str, Any], group: str, topic: str, timeout: float) -> None:
+        own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        self._consumer = Consumer({**connection_settings(config), **own}, logger=_SILENT)
+        self._topic, self._timeout = topic, timeout
+
+    def partitions(self) -> int:
+        """How many the topic has; 0 if there is none. Makes none."""
+        found = self._consumer.list_topics(self._topic, timeout=self._timeout).topics[self._topic]
+        if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise KafkaException(found.error)
+        return len(found.partitions)
+
+    def committed(self, partitions: range) -> list[tuple[int, str | None]]:
+        """Offset and metadata of each partition, below 0 where there is none. A transaction that ends is waited for."""
+        asked = [TopicPartition(self._topic, partition) for partition in partitions]
+        answers = self._consumer.committed(asked, timeout=self._timeout)
+        for one in answers:
+            if one.error is not None:
+                raise KafkaException(one.error)
+        return [(one.offset, one.metadata) for one in answers]
+
+    def commit(self, partition: int, offset: int, metadata: str) -> None:
+        """Without a transaction."""
+        positions = [self._position(partition, offset, metadata)]
+        for done in self._consumer.commit(offsets=positions, asynchronous=False) or ():
+            if done.error is not None:
+                raise KafkaException(done.error)
+
+    def send_to(self, producer: Any, partition: int, offset: int, metadata: str) -> None:
+        """Commit it with the transaction of `producer`."""
+        position = self._position(partition, offset, metadata)
+        group = self._consumer.consumer_group_metadata()
+        producer.send_offsets_to_transaction([position], group, self._timeout)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _position(self, partition: int, offset: int, metadata: str) -> TopicPartition:
+        return TopicPartition(self._topic, partition, offset, metadata)

@@ -1,0 +1,148 @@
+"""The options of `safeproducer.spark.guarantee=exactly_once`, and the names at the brokers that follow from them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from safeproducer.settings.own_settings import MODE, ORDERING
+from safeproducer.spark.java_settings import INT, refused, whole_number
+
+SINK_PREFIX = "safeproducer.spark."
+GUARANTEE = f"{SINK_PREFIX}guarantee"
+SINK_ID = f"{SINK_PREFIX}sink.id"
+SLOTS = f"{SINK_PREFIX}slots"
+MARKER_TOPIC = f"{SINK_PREFIX}marker.topic"
+TRANSACTION_TIMEOUT = f"{SINK_PREFIX}transaction.timeout"
+ADOPT_FROM = f"{SINK_PREFIX}adopt.from"
+AT_LEAST_ONCE, EXACTLY_ONCE = "at_least_once", "exactly_once"
+_MARKERS = "safeproducer-markers"
+ONCE_OPTIONS = {
+    GUARANTEE: AT_LEAST_ONCE,
+    SINK_ID: "none",
+    SLOTS: "none",
+    MARKER_TOPIC: _MARKERS,
+    TRANSACTION_TIMEOUT: "the deadline",
+    ADOPT_FROM: "none",
+}
+"""Option -> its default as text."""
+_AGAINST = {
+    f"{SINK_PREFIX}bad.rows": "a row that brokers refuse ends its transaction",
+    f"{SINK_PREFIX}max.writers": f"{SLOTS} says how many tasks write",
+}
+_RIGHTS = {
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Write --transactional-id '{0.sink_id}-' ",
+    "GROUP_AUTHORIZATION_FAILED": "Read --group '{0.sink_id}-' ",
+    "TOPIC_AUTHORIZATION_FAILED": "Read --topic '{0.marker_topic}'",
+}
+_MOST_SLOTS = 1_000
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_NEEDS = "an exactly-once sink needs"
+
+
+@dataclass(frozen=True, slots=True)
+class ExactlyOnce:
+    """What the options say. `transaction_timeout`: seconds. `adopt_from`: the micro-batch at which it takes over."""
+
+    sink_id: str
+    slots: int
+    marker_topic: str
+    transaction_timeout: float
+    adopt_from: int | None = None
+
+    @property
+    def group(self) -> str:
+        """The consumer group whose offsets are the markers of the slots. It holds their number: no markers mix."""
+        return f"{self.sink_id}-{self.slots}"
+
+    @property
+    def claim(self) -> str:
+        """The group whose one offset says how many slots there are. It ends in no number: it is no sink's `group`."""
+        return f"{self.sink_id}-slots"
+
+    def transactional_id(self, slot: int) -> str:
+        return f"{self.sink_id}-{slot}"
+
+    def settings(self, slot: int) -> dict[str, str]:
+        """Of librdkafka, for the producer of this slot."""
+        milliseconds = str(round(self.transaction_timeout * 1000))
+        return {"transactional.id": self.transactional_id(slot), "transaction.timeout.ms": milliseconds}
+
+
+def exactly_once(options: Mapping[str, str], weak: Sequence[str], deadline: float) -> ExactlyOnce | None:
+    """None for at least once. Raises ConfigurationError.
+
+    `weak`: settings with which a producer is not idempotent. `deadline`: of a row, in seconds.
+    """
+    text = options.get(GUARANTEE, AT_LEAST_ONCE).strip().lower()
+    if text not in (AT_LEAST_ONCE, EXACTLY_ONCE):
+        problem = f"it must be {AT_LEAST_ONCE} or {EXACTLY_ONCE}"
+        raise refused(GUARANTEE, options[GUARANTEE], problem, "Correct it")
+    if text == AT_LEAST_ONCE:
+        for name in ONCE_OPTIONS:
+            if name in options and name != GUARANTEE:
+                problem = f"it counts with {GUARANTEE}={EXACTLY_ONCE} alone"
+                raise refused(name, options[name], problem, f"Set {GUARANTEE}, or leave it out")
+        return None
+    for name, why in _AGAINST.items():
+        if options.get(name, "fail").strip().lower() != "fail":  # which is the default for bad rows
+            raise refused(name, options[name], f"{GUARANTEE} is {EXACTLY_ONCE}, and {why}", "Leave one of the two out")
+    if weak:
+        problem = f"{_NEEDS} idempotence, which kafka.{weak[0]} switches off"
+        raise refused(GUARANTEE, text, problem, f"Leave kafka.{weak[0]} out")
+    for name, good in ((ORDERING, ("partition",)), (MODE, ("auto", "passthrough"))):
+        if options.get(name, good[0]) not in good:
+            problem = f"{_NEEDS} one producer that holds nothing back, and {GUARANTEE} is {EXACTLY_ONCE}"
+            raise refused(name, options[name], problem, f"Set it to {' or '.join(good)}, or leave it out")
+    for name, way_out in ((SINK_ID, "a name that no other query has"), (SLOTS, "how many tasks write, as in 4")):
+        if not options.get(name, "").strip():
+            raise refused(name, options.get(name, ""), f"it is not set, and {_NEEDS} it", f"Give {way_out}")
+    return ExactlyOnce(
+        _name(options, SINK_ID, ""),
+        _whole(options, SLOTS, 1, _MOST_SLOTS),
+        _name(options, MARKER_TOPIC, _MARKERS),
+        _timeout(options, deadline),
+        _whole(options, ADOPT_FROM, 0, INT) if ADOPT_FROM in options else None,
+    )
+
+
+def _name(options: Mapping[str, str], option: str, default: str) -> str:
+    text = options.get(option, default).strip()
+    if not _NAME.fullmatch(text):
+        problem = "it must have 1 to 200 letters, digits, '.', '_' and '-'"
+        raise refused(option, options.get(option, ""), problem, "Correct it")
+    return text
+
+
+def _whole(options: Mapping[str, str], option: str, least: int, most: int) -> int:
+    found = whole_number(options[option], least, most)
+    if found is None:
+        raise refused(option, options[option], f"it must be a whole number from {least} to {most}", "Correct it")
+    return found
+
+
+def _timeout(options: Mapping[str, str], deadline: float) -> float:
+    if TRANSACTION_TIMEOUT not in options:
+        return deadline
+    found = whole_number(options[TRANSACTION_TIMEOUT], 1, INT // 1000)
+    if found is None or found < deadline:
+        problem = f"it must be a whole number of seconds, and no less than the deadline of a row, {deadline:g}"
+        way_out = f"Make it longer, or {SINK_PREFIX}deadline shorter"
+        raise refused(TRANSACTION_TIMEOUT, options[TRANSACTION_TIMEOUT], problem, way_out)
+    return float(found)
+
+
+def explained(code: str, text: str, sink: ExactlyOnce) -> str:
+    """Why brokers refused; of a right that is missing also the command that grants it."""
+    text, right = text.rstrip("."), _RIGHTS.get(code)
+    if code == "INVALID_TRANSACTION_TIMEOUT":
+        limit = f"{TRANSACTION_TIMEOUT}={sink.transaction_timeout:g} is above the brokers' transaction.max.timeout.ms"
+        return f"{text}: {limit}. Make it shorter"
+    if right is None:
+        return text
+    prefixed = "--resource-pattern-type prefixed" * right.endswith(" ")
+    command = (
+        "kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:NAME --operation Describe --operation"
+    )
+    return f"{text}. Grant it: {command} {right.format(sink)}{prefixed}"

@@ -1,0 +1,67 @@
+"""On the driver of an exactly-once sink: whether the slots are where a run begins, before its first micro-batch."""
+
+from __future__ import annotations
+
+import logging
+
+from safeproducer.kafka.admin import ClusterReader
+from safeproducer.kafka.native import KafkaException
+from safeproducer.kafka.positions import Positions
+from safeproducer.spark.guarantee import MARKER_TOPIC, SINK_ID, ExactlyOnce, explained
+from safeproducer.spark.java_settings import refused
+from safeproducer.spark.markers import Marker, check_start
+from safeproducer.spark.options import Options
+
+_WITHIN = 30.0
+_CONFIGS_WITHIN = 5.0
+_RETENTION = "offsets.retention.minutes"
+_DAY = 24 * 60
+_quiet = logging.Logger("safeproducer.spark.run_start")
+_quiet.disabled = True
+
+
+def begin(options: Options, sink: ExactlyOnce, batch_id: int, query_id: str) -> tuple[str, ...]:
+    """Sentences to tell once. Raises ConfigurationError when rows might be written twice, or markers would not last."""
+    try:
+        config = {**options.config, **options.resolve_secrets()}
+        notes = _check_retention(config, sink)
+        claim = Positions(config, sink.claim, sink.marker_topic, _WITHIN)
+        markers = Positions(config, sink.group, sink.marker_topic, _WITHIN)
+        try:
+            if claim.partitions() < sink.slots:
+                raise _without_topic(sink, options.config["bootstrap.servers"], claim.partitions())
+            ((before, _),) = claim.committed(range(1))
+            found = [Marker.of(*one, sink) for one in markers.committed(range(sink.slots))]
+            check_start(sink, before if before >= 0 else None, found, batch_id, query_id)
+            # Before any row is written: a run with another number of slots finds no marker of these.
+            claim.commit(0, sink.slots, "slots")
+        finally:
+            claim.close()
+            markers.close()
+    except KafkaException as error:
+        why = explained(str(error.args[0].name()), str(error.args[0].str()), sink)
+    else:
+        return notes
+    problem = f"its markers cannot be read from this driver: {why}"
+    raise refused(
+        SINK_ID, sink.sink_id, problem, "The driver needs the rights of the tasks, their secrets, and brokers"
+    )
+
+
+def _check_retention(config: dict[str, object], sink: ExactlyOnce) -> tuple[str, ...]:
+    reader = ClusterReader(config, error_cb=lambda _: None, logger=_quiet)
+    told = reader.configs(reader.brokers(_WITHIN), _CONFIGS_WITHIN).values()
+    minutes = [int(text) for one in told if (text := one.values.get(_RETENTION)) is not None and text.isdigit()]
+    if not minutes:
+        return (f"{_RETENTION} of the brokers cannot be read: a query that pauses for longer loses its markers",)
+    if min(minutes) < _DAY:
+        problem = f"brokers forget its markers {min(minutes)} minutes after a micro-batch ({_RETENTION})"
+        raise refused(SINK_ID, sink.sink_id, problem, "Set that to a week, and to a day at least")
+    return ()
+
+
+def _without_topic(sink: ExactlyOnce, servers: str, partitions: int) -> Exception:
+    problem = f"it has {partitions} partitions, and each of {sink.slots} slots needs one"
+    command = f"kafka-topics.sh --bootstrap-server {servers} --topic {sink.marker_topic} --partitions {sink.slots}"
+    how = f"Run {command} {'--alter' if partitions else '--create'}"
+    return refused(MARKER_TOPIC, sink.marker_topic, problem, how)

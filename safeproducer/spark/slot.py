@@ -1,0 +1,162 @@
+"""A task of an exactly-once sink: writes the rows of one slot in one transaction, with its marker, or finds them there.
+
+markers.py decides what comes next; this carries it out, and ends at the first step without an answer. The producer is a
+new one for each task and is closed with it: a commit whose end is not known is settled by the next one's init.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from safeproducer.errors import ConfigurationError, SafeProducerError, TransactionUnknown
+from safeproducer.kafka.native import KafkaException
+from safeproducer.kafka.positions import Positions
+from safeproducer.runtime import clock
+from safeproducer.spark.attempt import Attempt, sums_of
+from safeproducer.spark.columns import Columns
+from safeproducer.spark.errors import Failure, KafkaWriteError
+from safeproducer.spark.fingerprint import fingerprint
+from safeproducer.spark.guarantee import SINK_ID, TRANSACTION_TIMEOUT, ExactlyOnce, explained
+from safeproducer.spark.markers import Marker, Print, Step, steps
+from safeproducer.spark.options import Options
+from safeproducer.spark.report import Task, TaskTotals, TopicTotals
+from safeproducer.spark.topic_limits import TaskEndedError
+from safeproducer.spark.worker_producers import producers
+from safeproducer.submitting import commit
+
+_LEAVES_WITHIN = 1.0
+"""Seconds to abort what is open, so that readers need not wait for the next attempt."""
+_FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+_names: set[str] = set()
+"""Topics that tasks of this process met: who knows their limits from the start makes no batch that is too large."""
+
+
+def write_slot(
+    names: list[str], batches: Iterator[pa.RecordBatch], options: Options, sink: ExactlyOnce, task: Task
+) -> TaskTotals:
+    """All rows are committed when it returns. `names`: topics of the first batch.
+
+    Raises KafkaWriteError, and where another attempt would not help ConfigurationError and NonDeterministicReplay.
+    """
+    started = clock.monotonic()
+    session = _Session(names, batches, options, sink, task)
+    protocol, answer = steps(sink, task.partition, task.batch_id or 0, task.query_id or ""), None
+    try:
+        while not isinstance(answer, Failure):
+            answer = session.carry_out(protocol.send(answer))
+    except StopIteration as end:
+        return replace(session.totals, slot=end.value, rows_before=0, seconds=clock.monotonic() - started)
+    finally:
+        session.close()
+    raise KafkaWriteError(answer)
+
+
+class _Session:
+    """One attempt, by a producer and a consumer of its own. `totals`: of what it has done. Its repr shows no row."""
+
+    def __init__(
+        self, names: list[str], batches: Iterator[pa.RecordBatch], options: Options, sink: ExactlyOnce, task: Task
+    ) -> None:
+        self._names, self._batches, self._task, self._sink = names, batches, task, sink
+        self._options = replace(options, config={**options.config, **sink.settings(task.partition)})
+        self._worker: Any = None
+        self._positions: Any = None
+        self._rows = Print()
+        self.totals = TaskTotals(task.partition, task.attempt, producer="new")
+
+    def carry_out(self, command: Step | Marker) -> Any:
+        """The answer, or a Failure. Raises ConfigurationError, and what gives the rows raises."""
+        does = {Step.INIT: self._init, Step.READ: self._read, Step.COUNT: self._count, Step.WRITE: self._write}
+        unknown = False
+        try:
+            return self._commit(command) if isinstance(command, Marker) else does[command]()
+        except ConfigurationError:
+            raise
+        except KafkaException as error:
+            code = error.args[0].name()
+            reason = explained(code, str(error.args[0].str()), self._sink)
+            unknown = isinstance(error, TransactionUnknown)
+        except SafeProducerError as error:
+            code, reason = type(error).__name__, str(error)
+        except TaskEndedError as ended:
+            code, reason = ended.code, ended.reason
+        return self._failure(code, reason, unknown)
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.end(_LEAVES_WITHIN)
+        if self._positions is not None:
+            self._positions.close()
+
+    def _init(self) -> None:
+        _names.update(self._names)
+        self._worker = producers.take(self._options, sorted(_names))
+        self._worker.kafka.init_transactions(self._options.deadline)
+
+    def _read(self) -> Marker | None:
+        sink, slot, options = self._sink, self._task.partition, self._options
+        config = {**options.config, **options.resolve_secrets()}
+        self._positions = Positions(config, sink.group, sink.marker_topic, options.deadline)
+        ((offset, metadata),) = self._positions.committed(range(slot, slot + 1))
+        return Marker.of(offset, metadata, sink)
+
+    def _count(self) -> Print:
+        by_topic: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
+        for batch in self._noted():
+            for name, rows, size in sums_of(Columns.of(batch, self._options.topic), self._options.topic):
+                by_topic[name] += rows
+                sizes[name] += size
+        rows, topics = self._rows.rows, {name: TopicTotals(n, n, sizes[name]) for name, n in by_topic.items()}
+        self.totals = replace(self.totals, rows=rows, delivered=rows, bytes=sizes.total(), topics=topics)
+        return self._rows
+
+    def _write(self) -> Print | Failure:
+        self._worker.kafka.begin_transaction()
+        attempt = Attempt(self._worker, self._options, self._task)
+        failure = attempt.write(self._noted())
+        if failure is None:
+            self.totals = replace(attempt.totals(clock.monotonic()), ids_used=0, producer="new")
+            return self._rows
+        fenced = next((code for code in failure.codes if code in _FENCED), None)
+        reason = failure.reason if fenced is None else self._failure(fenced, failure.reason or "").reason
+        # Who reads what is committed never sees what was delivered.
+        return replace(failure, delivered=0, not_written=failure.rows, unknown=0, reason=reason)
+
+    def _commit(self, marker: Marker) -> None:
+        self._positions.send_to(self._worker.kafka, self._task.partition, marker.batch, marker.text())
+        commit(self._worker.kafka, self._options.deadline)
+
+    def _noted(self) -> Iterator[pa.RecordBatch]:
+        return map(self._note, self._batches)  # a generator would keep a batch
+
+    def _note(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = Columns.of(batch, self._options.topic, self._options.id_column)
+        self._rows = self._rows.plus(fingerprint(columns))
+        _names.update(columns.topic_names(self._options.topic))
+        return batch
+
+    def _failure(self, code: str, reason: str, unknown: bool = False) -> Failure:
+        sink, slot, rows = self._sink, self._task.partition, self._rows.rows
+        if code in _FENCED:
+            told = f"another writer took over slot {slot} of {SINK_ID}={sink.sink_id}, or its transaction was open for"
+            reason = f"{told} longer than {sink.transaction_timeout:g} s ({TRANSACTION_TIMEOUT}): {reason}"
+        return Failure(
+            slot,
+            self._task.attempt,
+            socket.gethostname(),
+            os.getpid(),
+            rows=rows,
+            delivered=0,
+            not_written=0 if unknown else rows,
+            unknown=rows if unknown else 0,
+            codes={code: rows or 1},
+            reason=reason,
+        )

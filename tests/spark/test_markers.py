@@ -1,0 +1,211 @@
+"""Rules of slots and markers: stories of crashes find no row lost or twice, and each wrong rule is found by them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from safeproducer.errors import ConfigurationError
+from safeproducer.spark.errors import NonDeterministicReplay
+from safeproducer.spark.guarantee import ExactlyOnce
+from safeproducer.spark.markers import EMPTY, THERE, WRITTEN, Marker, Print, Step, check_start, is_written, steps
+from tests.spark.slot_machine import Rules, play
+
+STORIES = 3_000
+SINK = ExactlyOnce("sink", 2, "markers", 60)
+
+
+def test_no_story_loses_a_row_or_writes_it_twice() -> None:
+    """Attempts and drivers die at each step, overlap, and leave requests that arrive late; slots change, and markers
+    expire between two runs."""
+    ends: Counter[str] = Counter()
+    wrong = {seed: found for seed in range(STORIES) if (found := play(seed, Rules(), ends, expire=seed % 2 == 1))}
+    assert wrong == {}
+    assert ends["whole"] > STORIES / 3
+    for end in ("done", "refused", "job failed", "another driver was there", "late request fenced"):
+        assert ends[end] > 20, end
+
+
+Steps = Generator[Any, Any, Any]
+
+
+def read_before_init(sink: ExactlyOnce, slot: int, batch: int, query: str) -> Steps:
+    found = yield Step.READ
+    yield Step.INIT
+    if found is not None and is_written(found, sink, slot, batch, query):
+        return
+    yield Marker(batch, query, (yield Step.WRITE))
+
+
+def no_init(sink: ExactlyOnce, slot: int, batch: int, query: str) -> Steps:
+    found = yield Step.READ
+    if found is not None and is_written(found, sink, slot, batch, query):
+        return
+    yield Marker(batch, query, (yield Step.WRITE))
+
+
+def without_marker(sink: ExactlyOnce, slot: int, batch: int, query: str) -> Steps:
+    yield Step.INIT
+    yield Step.READ
+    yield Step.WRITE
+    yield "commit"
+
+
+def marker_behind_the_rows(sink: ExactlyOnce, slot: int, batch: int, query: str) -> Steps:
+    yield Step.INIT
+    found = yield Step.READ
+    if found is not None and is_written(found, sink, slot, batch, query):
+        return
+    rows = yield Step.WRITE
+    yield "commit"
+    yield Marker(batch, query, rows)
+
+
+def marker_before_the_rows(sink: ExactlyOnce, slot: int, batch: int, query: str) -> Steps:
+    yield Step.INIT
+    found = yield Step.READ
+    if found is not None and is_written(found, sink, slot, batch, query):
+        return
+    yield Marker(batch, query, Print())
+    yield Step.WRITE
+    yield "commit"
+
+
+def unread(sink: ExactlyOnce, slot: int, batch: int, query: str) -> Steps:
+    yield Step.INIT
+    yield Marker(batch, query, (yield Step.WRITE))
+
+
+WRONG = {
+    "the marker is read before init": Rules(steps=read_before_init),
+    "no init": Rules(steps=no_init),
+    "no marker": Rules(steps=without_marker),
+    "the marker commits behind the rows": Rules(steps=marker_behind_the_rows),
+    "the marker commits before the rows": Rules(steps=marker_before_the_rows),
+    "the marker is not read": Rules(steps=unread),
+    "a session commits again": Rules(commits_again=True),
+    "one transactional.id for each worker": Rules(transactional_id=lambda _, slot, dice: f"worker-{dice.random()}"),
+    "slots are not in the group": Rules(group=lambda sink: sink.sink_id, claims=False),
+    "slots of the first micro-batch are not claimed": Rules(claims=False),
+    "a run begins unchecked": Rules(check_start=lambda *_: None),
+}
+
+
+@pytest.mark.parametrize("rules", WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_rule_is_found(rules: Rules) -> None:
+    """By the same stories."""
+    assert any(play(seed, rules, expire=seed % 2 == 1) for seed in range(STORIES))
+
+
+# --- one by one ------------------------------------------------------------------------------------------------------
+
+
+def ended(found: Marker | None, rows: Print, batch: int = 5) -> tuple[list[object], Any]:
+    """The steps of an attempt, and how it ended."""
+    protocol, taken, answer = steps(SINK, 1, batch, "query"), list[object](), None
+    while True:
+        try:
+            command = protocol.send(answer)
+        except StopIteration as end:
+            return taken, end.value
+        taken.append(command)
+        answer = found if command is Step.READ else rows if command in (Step.COUNT, Step.WRITE) else None  # type: ignore[assignment]
+
+
+def test_the_steps_of_an_attempt() -> None:
+    """In this order. An empty slot has a marker, too, or nobody could tell it from one that was forgotten."""
+    head = [Step.INIT, Step.READ]
+    for before in (None, Marker(4, "query", Print(9, 9))):
+        marker = Marker(5, "query", Print(3, 7))
+        assert ended(before, Print(3, 7)) == ([*head, Step.WRITE, marker], WRITTEN)
+    assert ended(None, Print()) == ([*head, Step.WRITE, Marker(5, "query", Print())], EMPTY)
+    there = Marker(5, "query", Print(3, 7))
+    assert ended(there, Print(3, 7)) == ([*head, Step.COUNT], THERE)
+
+
+@pytest.mark.parametrize(("rows", "told"), [(Print(4, 7), "gives 4 rows"), (Print(3, 8), "with another content")])
+def test_a_replay_that_differs_is_told_with_slot_batch_and_counts(rows: Print, told: str) -> None:
+    """By the count, or the sum alone."""
+    with pytest.raises(NonDeterministicReplay, match=told) as raised:
+        ended(Marker(5, "query", Print(3, 7)), rows)
+    error = raised.value
+    assert (error.slot, error.batch, error.rows_before, error.rows) == (1, 5, 3, rows.rows)
+
+
+def test_a_marker_comes_back_from_its_text() -> None:
+    """With numbers of 64 bits."""
+    marker = Marker(2**40, "a-b", Print(10**9, 2**64 - 1))
+    assert Marker.of(marker.batch, marker.text(), SINK) == marker
+    assert Marker.of(-1001, "", SINK) is None
+    assert len(marker.text()) < 200
+
+
+@pytest.mark.parametrize(
+    "text", ["", None, "x", "{}", "1", "1 5", "1 5 q 1", "1 five q 1 1", "1 5 q 1 1 1", "1 5 q 1 x", "x 5 q 1 1", "  "]
+)
+def test_metadata_that_are_no_marker_are_refused(text: str | None) -> None:
+    """Somebody else commits offsets of the group, and a second look would not help."""
+    with pytest.raises(ConfigurationError, match="no marker"):
+        Marker.of(5, text, SINK)
+
+
+def test_a_marker_of_a_newer_version_is_refused() -> None:
+    """It may mean something else by the same names."""
+    with pytest.raises(ConfigurationError, match="newer version"):
+        Marker.of(5, "2 5 q 1 1", SINK)
+
+
+def mark(batch: int, query: str = "query") -> Marker:
+    return Marker(batch, query, Print(1, 1))
+
+
+GOOD = [
+    (None, [None, None], 0),
+    (2, [mark(0), None], 0),
+    (2, [mark(4), mark(4)], 5),
+    (2, [mark(5), mark(4)], 5),
+    (None, [mark(5), mark(5)], 5),
+]
+BAD = [
+    (None, [mark(7), mark(7)], 0, "older copy"),
+    (2, [mark(6), mark(5)], 5, "older copy"),
+    (2, [mark(0, "former"), mark(0, "former")], 0, "checkpoint was deleted"),
+    (2, [mark(4, "former"), mark(4)], 5, "a second query"),
+    (2, [None, mark(4)], 5, "expired"),
+    (2, [mark(4), mark(3)], 5, "did not reach this sink"),
+    (3, [None, None], 0, "has 3 slots"),
+    (3, [None, None], 5, "has 3 slots"),
+]
+
+
+@pytest.mark.parametrize(("before", "found", "batch"), GOOD)
+def test_a_run_begins_where_the_slots_are(before: int | None, found: list[Marker | None], batch: int) -> None:
+    """Each is at this micro-batch or the one before."""
+    check_start(SINK, before, found, batch, "query")
+
+
+@pytest.mark.parametrize(("before", "found", "batch", "told"), BAD)
+def test_a_run_that_cannot_know_is_refused(
+    before: int | None, found: list[Marker | None], batch: int, told: str
+) -> None:
+    """In one sentence with the way out."""
+    with pytest.raises(ConfigurationError, match=told) as raised:
+        check_start(SINK, before, found, batch, "query")
+    assert "adopt.from" in str(raised.value)
+
+
+@pytest.mark.parametrize(("before", "found", "batch", "told"), BAD)
+def test_adopting_takes_over_once(before: int | None, found: list[Marker | None], batch: int, told: str) -> None:
+    """At the micro-batch that it names, and not over later ones of the same query. The task takes over, too."""
+    sink = ExactlyOnce("sink", 2, "markers", 60, adopt_from=batch)
+    if told == "older copy":
+        with pytest.raises(ConfigurationError, match=told):
+            check_start(sink, before, found, batch, "query")
+        return
+    check_start(sink, before, found, batch, "query")
+    assert not any(one is not None and is_written(one, sink, 0, batch, "query") for one in found)
+    with pytest.raises(ConfigurationError):
+        check_start(sink, before, [mark(batch, "former")] * 2, batch + 1, "query")

@@ -1,0 +1,341 @@
+"""Tasks of an exactly-once sink on FakeCluster: readers of committed records see each row once, whatever ended when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from safeproducer.errors import ConfigurationError
+from safeproducer.spark import run_start, slot
+from safeproducer.spark.errors import KafkaWriteError, NonDeterministicReplay
+from safeproducer.spark.markers import Marker, Print, Step
+from safeproducer.spark.options import Options
+from safeproducer.spark.report import TaskTotals, TopicTotals
+from safeproducer.spark.run_start import begin
+from safeproducer.spark.task import Task, write_task
+from safeproducer.spark.worker_producers import producers
+from safeproducer.testing import FakeCluster
+from tests.spark.arrow import batch, rows
+from tests.spark.conftest import MakeOptions
+
+MARKERS = "safeproducer-markers"
+Once = Callable[..., Options]
+
+
+@pytest.fixture
+def once(cluster: FakeCluster, options: MakeOptions) -> Once:
+    """Options of a sink with two slots, and its marker topic."""
+    cluster.create_topic(MARKERS, 2)
+
+    def make(topic: str | None = "rows", **more: Any) -> Options:
+        return options(
+            topic,
+            **{
+                "safeproducer_spark_guarantee": "exactly_once",
+                "safeproducer_spark_sink_id": "sink",
+                "safeproducer_spark_slots": "2",
+                **more,
+            },
+        )
+
+    return make
+
+
+def attempt(options: Options, batches: Sequence[pa.RecordBatch], number: int = 0, batch_id: int = 0) -> TaskTotals:
+    """Of slot 1."""
+    return write_task(iter(batches), options, Task(1, number, "query", batch_id, "run"))
+
+
+def seen(cluster: FakeCluster, isolation: Any = "read_committed") -> list[int]:
+    """The numbers of rows() that such a reader sees, ascending."""
+    log = [record for partition in range(3) for record in cluster.log("rows", partition, isolation=isolation)]
+    return sorted(int((record.value or b"").split(b"-")[0]) for record in log)
+
+
+ROWS = [rows(0, 60), rows(60, 0), rows(60, 40)]
+WHOLE = list(range(100))
+
+
+def test_rows_are_committed_when_a_task_returns_and_a_repetition_finds_them(cluster: FakeCluster, once: Once) -> None:
+    """In another order, and in other Arrow batches; then it tells the same totals. The next micro-batch goes on."""
+    first = attempt(once(), ROWS)
+    assert seen(cluster) == WHOLE
+    again = attempt(once(), [rows(30, 70), rows(0, 30)], 1)
+    assert seen(cluster, "read_uncommitted") == WHOLE
+    assert [first.slot, again.slot] == ["written", "already_there"]
+    assert (again.rows, again.delivered, again.bytes, again.topics) == (100, 100, first.bytes, first.topics)
+    assert [one.rows_before for one in (first, again)] == [0, 0]
+    assert attempt(once(), [rows(100, 5)], batch_id=1).slot == "written"
+    assert seen(cluster) == list(range(105))
+    assert not producers._idle
+
+
+def test_a_slot_without_rows_has_a_marker_too(cluster: FakeCluster, once: Once) -> None:
+    """Else nobody could tell it from one that was forgotten."""
+    assert [attempt(once(), batches).slot for batches in ([], [rows(0, 0)])] == ["empty", "already_there"]
+    with pytest.raises(NonDeterministicReplay, match=r"slot 1 has committed 0 rows of micro-batch 0, .* gives 5 rows"):
+        attempt(once(), [rows(0, 5)])
+    assert seen(cluster, "read_uncommitted") == []
+
+
+def test_a_replay_with_other_rows_writes_nothing(cluster: FakeCluster, once: Once) -> None:
+    """A changed constant: as many rows, found by their sum."""
+    attempt(once(), ROWS)
+    with pytest.raises(
+        NonDeterministicReplay, match="100 rows of micro-batch 0, and the query gives 100 rows now with"
+    ):
+        attempt(once(), [rows(0, 100, size=21)])
+    assert seen(cluster, "read_uncommitted") == WHOLE
+
+
+def test_rows_of_a_topic_column(cluster: FakeCluster, once: Once) -> None:
+    """Several topics in one transaction; a row that changes its topic is another row."""
+    cluster.create_topic("other", 1)
+    mixed = batch([b"1-", b"2-", b"3-"], key=[b"k", None, b"k"], topic=["rows", "other", "rows"])
+    found = [attempt(once(None), [mixed], number) for number in (0, 1)]
+    assert [one.topics for one in found] == [{"rows": TopicTotals(2, 2, 6), "other": TopicTotals(1, 1, 2)}] * 2
+    assert (seen(cluster), len(cluster.log("other", isolation="read_committed"))) == ([1, 3], 1)
+    moved = batch([b"1-", b"2-", b"3-"], key=[b"k", None, b"k"], topic=["rows", "other", "other"])
+    with pytest.raises(NonDeterministicReplay):
+        attempt(once(None), [moved], 2)
+
+
+def test_a_slot_keeps_its_producer_id(cluster: FakeCluster, once: Once) -> None:
+    """Each task has a new producer, as one that was killed would; brokers count one ID (KIP-936)."""
+    for number in range(5):
+        attempt(once(), [rows(number, 1)], batch_id=number)
+    found = cluster.transactions()
+    assert list(found) == ["sink-1"]
+    assert found["sink-1"].epoch >= 4
+    used = {producer for partition in range(3) for producer in cluster.producer_state("rows", partition)}
+    assert used == {found["sink-1"].producer_id}
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+STEPS: list[Any] = [Step.INIT, Step.READ, Step.WRITE, Marker]
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["before", "behind"])
+@pytest.mark.parametrize("step", STEPS, ids=["init", "read", "write", "commit"])
+def test_an_attempt_that_is_killed_at_a_step(
+    cluster: FakeCluster, once: Once, monkeypatch: pytest.MonkeyPatch, step: Any, behind: bool
+) -> None:
+    """And the next one goes on. Nothing is closed: what is open stays so until then."""
+    carry_out = slot._Session.carry_out
+
+    def killed(session: slot._Session, command: Any) -> Any:
+        here = command is step or (isinstance(command, Marker) and step is Marker)
+        if here and not behind:
+            raise Killed
+        answer = carry_out(session, command)
+        if here:
+            raise Killed
+        return answer
+
+    left: list[slot._Session] = []
+
+    def dead(session: slot._Session) -> None:
+        left.append(session)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(slot._Session, "carry_out", killed)
+        patch.setattr(slot._Session, "close", dead)
+        with pytest.raises(Killed):
+            attempt(once(), ROWS)
+    is_there = step is Marker and behind
+    assert seen(cluster) == (WHOLE if is_there else [])
+    assert attempt(once(), ROWS, 1).slot == ("already_there" if is_there else "written")
+    assert seen(cluster) == WHOLE
+    left[0].close()
+    assert seen(cluster) == WHOLE
+
+
+@pytest.mark.parametrize("step", STEPS, ids=["init", "read", "write", "commit"])
+def test_an_attempt_that_was_stopped_and_goes_on_behind_the_next_one(
+    cluster: FakeCluster, once: Once, monkeypatch: pytest.MonkeyPatch, step: Any
+) -> None:
+    """It fences the other, or is fenced; nothing is there twice."""
+    carry_out, ended = slot._Session.carry_out, list[TaskTotals]()
+
+    def stopped(session: slot._Session, command: Any) -> Any:
+        if command is step or (isinstance(command, Marker) and step is Marker):
+            with monkeypatch.context() as patch:
+                patch.setattr(slot._Session, "carry_out", carry_out)
+                ended.append(attempt(once(), ROWS, 1))
+        return carry_out(session, command)
+
+    monkeypatch.setattr(slot._Session, "carry_out", stopped)
+    if step is Step.INIT:
+        assert attempt(once(), ROWS).slot == "already_there"
+    elif step is Step.READ:
+        assert attempt(once(), ROWS).slot == "already_there"  # it is fenced, and has nothing to write
+    else:
+        with pytest.raises(
+            KafkaWriteError, match=r"another writer took over slot 1 of safeproducer.spark.sink.id=sink"
+        ):
+            attempt(once(), ROWS)
+    assert [one.slot for one in ended] == ["written"]
+    assert seen(cluster) == WHOLE
+
+
+@pytest.mark.parametrize("done", [True, False], ids=["answer lost", "request late"])
+def test_a_commit_of_unknown_end(cluster: FakeCluster, once: Once, done: bool) -> None:
+    """The attempt fails and says so; the next one knows. The request that comes late commits nothing."""
+    short = once(safeproducer_spark_deadline="2")
+    if done:
+        cluster.lose_acks(1_000, api="EndTxn")
+    else:
+        cluster.hold_next("EndTxn", 1_000)
+    with pytest.raises(KafkaWriteError) as raised:
+        attempt(short, ROWS)
+    failure = raised.value.failure
+    assert (failure.rows, failure.delivered, failure.not_written, failure.unknown) == (100, 0, 0, 100)
+    cluster.end_faults()
+    if not done:
+        cluster.hold_next("EndTxn", 0)
+    assert attempt(once(), ROWS, 1).slot == ("already_there" if done else "written")
+    cluster.release()
+    assert attempt(once(), [rows(100, 1)], batch_id=1).slot == "written"
+    assert seen(cluster) == list(range(101))
+
+
+def test_rows_that_fail_end_the_attempt_and_are_not_written(cluster: FakeCluster, once: Once) -> None:
+    """Whatever was acknowledged: no reader of committed records sees it."""
+    cluster.fail_next("Produce", 87, 1, topic="rows")  # INVALID_RECORD
+    with pytest.raises(KafkaWriteError) as raised:
+        attempt(once(), ROWS)
+    failure = raised.value.failure
+    assert (failure.delivered, failure.not_written, failure.unknown) == (0, failure.rows, 0)
+    assert attempt(once(), ROWS, 1).slot == "written"
+    assert seen(cluster) == WHOLE
+
+
+def test_what_spark_raises_in_the_middle_ends_the_attempt(cluster: FakeCluster, once: Once) -> None:
+    """An upstream task failed; its error goes on."""
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield rows(0, 60)
+        raise ValueError("as planned")
+
+    with pytest.raises(ValueError, match="as planned"):
+        write_task(broken(), once(), Task(1, 0, "query", 0, "run"))
+    assert attempt(once(), ROWS, 1).slot == "written"
+    assert seen(cluster) == WHOLE
+
+
+RIGHTS = [
+    ("InitProducerId", 53, "--operation Describe --operation Write --transactional-id 'sink-' --resource-pattern-type"),
+    ("OffsetFetch", 30, "--operation Describe --operation Read --group 'sink-' --resource-pattern-type prefixed"),
+    ("TxnOffsetCommit", 29, "--operation Describe --operation Read --topic 'safeproducer-markers'"),
+    ("InitProducerId", 50, "transaction.timeout=60 is above the brokers' transaction.max.timeout.ms. Make it shorter"),
+]
+
+
+@pytest.mark.parametrize(("api", "code", "told"), RIGHTS)
+def test_a_refusal_says_what_to_do(cluster: FakeCluster, once: Once, api: str, code: int, told: str) -> None:
+    """Of a right that is missing, the command that grants it."""
+    cluster.fail_next(api, code, 3)
+    with pytest.raises(KafkaWriteError) as raised:
+        attempt(once(), ROWS)
+    assert told in str(raised.value)
+    cluster.end_faults()
+    assert attempt(once(), ROWS).slot == "written"
+
+
+def test_no_secret_key_or_value_is_told(cluster: FakeCluster, once: Once) -> None:
+    """Neither in a marker nor in an error, nor in the frames of one."""
+    assert Marker(0, "query", Print(2, 3)).text() == "1 0 query 2 3"
+    attempt(once(), ROWS)
+    with pytest.raises(NonDeterministicReplay) as raised:
+        attempt(once(), [batch([b"secret-value"], key=[b"secret-key"])])
+    frame, told = raised.value.__traceback__, str(raised.value)
+    while frame is not None:
+        if "safeproducer/spark" in frame.tb_frame.f_code.co_filename:
+            told += repr(frame.tb_frame.f_locals)
+        frame = frame.tb_next
+    assert "secret-" not in told
+
+
+# --- the driver ------------------------------------------------------------------------------------------------------
+
+
+def start(options: Options, batch_id: int, query: str = "query") -> tuple[str, ...]:
+    assert options.exactly_once is not None
+    return begin(options, options.exactly_once, batch_id, query)
+
+
+def write_all(options: Options, batch_id: int) -> None:
+    for number in range(2):
+        write_task(iter([rows(10 * batch_id + number, 1)]), options, Task(number, 0, "query", batch_id, "run"))
+
+
+def test_a_run_goes_on_where_the_slots_are(cluster: FakeCluster, once: Once) -> None:
+    """At the start, after an end of a driver behind any slot, and not anywhere else."""
+    start(once(), 0)
+    write_all(once(), 0)
+    start(once(), 0)
+    start(once(), 1)
+    for batch_id, query, told in ((2, "query", "did not reach this sink"), (0, "other", "checkpoint was deleted")):
+        with pytest.raises(ConfigurationError, match=told):
+            start(once(), batch_id, query)
+    start(once(safeproducer_spark_adopt_from="2"), 2)
+
+
+@pytest.mark.parametrize("batch_id", [0, 1])
+def test_another_number_of_slots_is_refused(cluster: FakeCluster, once: Once, batch_id: int) -> None:
+    """Also when the first micro-batch was never finished; taking over says from which one on."""
+    cluster.create_topic("more-markers", 4)
+    start(once(), 0)
+    if batch_id:
+        write_all(once(), 0)
+    other = once(safeproducer_spark_slots="1")
+    with pytest.raises(ConfigurationError, match=r"sink has 2 slots, whose rows would be written twice. Set it to 2"):
+        start(other, batch_id)
+    start(once(safeproducer_spark_slots="1", safeproducer_spark_adopt_from=str(batch_id)), batch_id)
+    with pytest.raises(ConfigurationError, match="sink has 1 slots"):
+        start(once(), batch_id)
+
+
+@pytest.mark.parametrize(("name", "change"), [("none", "--partitions 2 --create"), (MARKERS, "--partitions 3 --alter")])
+def test_a_marker_topic_that_does_not_do(cluster: FakeCluster, once: Once, name: str, change: str) -> None:
+    """It is not there, or has too few partitions: the command that changes it."""
+    with pytest.raises(ConfigurationError, match=f"kafka-topics.sh --bootstrap-server .* --topic {name} {change}"):
+        start(once(safeproducer_spark_marker_topic=name, safeproducer_spark_slots="3" if name == MARKERS else "2"), 0)
+
+
+@pytest.mark.parametrize(("minutes", "told"), [("1439", "brokers forget its markers 1439 minutes after"), ("1440", "")])
+def test_markers_that_would_not_last_a_day_are_refused(
+    cluster: FakeCluster, once: Once, monkeypatch: pytest.MonkeyPatch, minutes: str, told: str
+) -> None:
+    """By the brokers' own config."""
+    known = run_start.ClusterReader.configs
+
+    def configs(reader: Any, brokers: Any, timeout: float) -> Any:
+        found = known(reader, brokers, timeout)
+        return {one: it._replace(values={"offsets.retention.minutes": minutes}) for one, it in found.items()}
+
+    monkeypatch.setattr(run_start.ClusterReader, "configs", configs)
+    if told:
+        with pytest.raises(ConfigurationError, match=told):
+            start(once(), 0)
+    else:
+        assert start(once(), 0) == ()
+
+
+def test_retention_that_cannot_be_read_is_a_note(cluster: FakeCluster, once: Once) -> None:
+    """A right may be missing."""
+    (note,) = start(once(), 0)
+    assert "offsets.retention.minutes" in note
+
+
+def test_a_driver_without_rights_is_told_which(cluster: FakeCluster, once: Once) -> None:
+    """As a task is."""
+    cluster.fail_next("OffsetFetch", 30, 3)
+    with pytest.raises(ConfigurationError, match=r"cannot be read from this driver: .* --group 'sink-'"):
+        start(once(), 0)

@@ -52,7 +52,7 @@ class Marker:
             problem = f"a newer version of this sink wrote its marker (version {version})"
             raise _refused(sink, problem, "Install that version here")
         try:
-            batch, query, rows, total = fields if version == str(_VERSION) else ()
+            batch, query, rows, total = fields if version == str(_VERSION) else [""]
             return cls(int(batch), query, Print(int(rows), int(total)))
         except ValueError:
             problem = f"group {sink.group} has an offset in {sink.marker_topic} that is no marker: others commit there"

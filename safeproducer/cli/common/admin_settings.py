@@ -121,6 +121,15 @@ class ProducerState(NamedTuple):
     """Its transaction is open, so the leader does not forget it."""
 
 
+class OpenTransaction(NamedTuple):
+    """One that is neither committed nor aborted. `age`, `timeout`: seconds."""
+
+    id: str
+    age: float
+    timeout: float
+    partitions: tuple[TopicPartition, ...]
+
+
 class AskError(Exception):
     """A question without an answer; `str()` is why, `code` librdkafka's name of the error where it has one.
 

@@ -11,7 +11,13 @@ from typing import Any, Self
 
 import tenacity
 
-from safeproducer.cli.common.admin_settings import AskError, ProducerState, TopicPartition, admin_settings
+from safeproducer.cli.common.admin_settings import (
+    AskError,
+    OpenTransaction,
+    ProducerState,
+    TopicPartition,
+    admin_settings,
+)
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure
 from safeproducer.kafka.advice import advice
@@ -91,6 +97,22 @@ class BrokerQuestions:
         """Partition that moves -> the replicas that are being added."""
         found = self._answer(self._admin.list_partition_reassignments)
         return {(tp.topic, tp.partition): one["adding_replicas"] for tp, one in found.items()}
+
+    def open_transactions(self, brokers: Sequence[int]) -> list[OpenTransaction]:
+        """Of which these are the coordinators, and which this user may describe; the oldest first."""
+        listed = self._answer(self._admin.list_transactions, broker_ids=brokers, state_filters=["Ongoing"])
+        ids, now = [one.transactional_id for each in listed.values() for one in each], time.time()
+        found = [
+            OpenTransaction(
+                name,
+                now - one.transaction_start_time_ms / 1000,
+                one.transaction_timeout_ms / 1000,
+                tuple(sorted(map(tuple, one.topic_partitions))),
+            )
+            for name, one in (self._answer(self._admin.describe_transactions, ids) if ids else {}).items()
+            if one.transaction_start_time_ms != _NONE  # else it has ended since
+        ]
+        return sorted(found, key=lambda one: -one.age)
 
     def sizes(self, brokers: Iterable[int]) -> dict[tuple[TopicPartition, int], tuple[float, int]]:
         """Partition and broker -> when it was asked, and the bytes of that replica."""

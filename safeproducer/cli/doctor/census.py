@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from safeproducer.cli.common.admin_settings import ProducerState
+from safeproducer.cli.common.admin_settings import OpenTransaction, ProducerState
 from safeproducer.cli.doctor.host import Host
 from safeproducer.policy.expiry import Told
 from safeproducer.policy.replication import Facts
@@ -222,6 +222,7 @@ class Cluster:
     topics: Sequence[TopicCensus] = ()
     all_topics: bool = False
     replication: Replication = field(default_factory=Replication)
+    transactions: Sequence[OpenTransaction] = ()
 
 
 @dataclass(frozen=True, slots=True)

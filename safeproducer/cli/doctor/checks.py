@@ -27,6 +27,8 @@ _OTHERS = (
     " They may be of another cluster: this host has no ledger for these bootstrap.servers and this user, so their "
     "numbers were looked up in all ledgers."
 )
+_OPEN_FOR = 10.0
+"""Seconds for which a transaction may be open before it is told. Brokers look for late ones as often."""
 _EXPIRY_MS = "safeproducer.expiry.ms"
 _ASSUMED = "A day, Kafka's default, is assumed."
 
@@ -306,6 +308,34 @@ def _too_few(facts: Facts, at_minimum: bool, partitions: Sequence[TopicPartition
     return Finding(Severity.ERROR, "in-sync-below-minimum", *rest)
 
 
+def transactions_open(examined: Examined) -> list[Finding]:
+    """Readers of committed records get nothing behind the first record of one. It is normal for a moment."""
+    found = []
+    for one in examined.cluster.transactions if examined.cluster is not None else ():
+        if one.age < _OPEN_FOR:
+            continue
+        late, where = one.age > one.timeout + _OPEN_FOR, some([f"{topic} [{at}]" for topic, at in one.partitions])
+        message = (
+            f"The transaction of {one.id} is open for {span(one.age)}, and holds readers with "
+            f"isolation.level=read_committed up for as long: {where}. Its transaction.timeout.ms is "
+            f"{span(one.timeout)}{', and brokers should have aborted it' * late}."
+        )
+        cure = "Brokers abort it at its time-out. A sink of PySpark (the id is sink.id-slot) ends it by its next task"
+        if late:
+            cure = "Look at the coordinator's log; kafka-transactions.sh abort ends it"
+        how, topic = Severity.WARNING if late else Severity.INFO, one.partitions[0][0]
+        found.append(
+            Finding(
+                how,
+                "transaction-open",
+                message,
+                f"{cure}.",
+                topic,
+            )
+        )
+    return found
+
+
 CHECKS: Sequence[Callable[[Examined], list[Finding]]] = (
     producer_id_churn,
     expiration_below_timeout,
@@ -319,6 +349,7 @@ CHECKS: Sequence[Callable[[Examined], list[Finding]]] = (
     replicas_in_sync,
     throttle_left_over,
     replicas_move,
+    transactions_open,
 )
 
 

@@ -11,7 +11,13 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
-from safeproducer.cli.common.admin_settings import AskError, ProducerState, TopicPartition, admin_settings
+from safeproducer.cli.common.admin_settings import (
+    AskError,
+    OpenTransaction,
+    ProducerState,
+    TopicPartition,
+    admin_settings,
+)
 from safeproducer.cli.common.connection import BrokerErrors, await_topic, extra, open_reader, topic_failure
 from safeproducer.cli.common.finding import facts_of, some
 from safeproducer.cli.common.screen import Screen, progress
@@ -192,11 +198,12 @@ class ClusterLook:
         self.cluster = replace(self.cluster, replication=found)
         topics = {name: topic for name, topic in topics.items() if names or name not in _OF_KAFKA}
         servers = [broker.address for broker in brokers if broker.refused not in SILENT]
-        answers, moves, unread = self._ask(topics, servers)
+        coordinators = [broker.number for broker in brokers if broker.refused not in SILENT]
+        answers, opened, moves, unread = self._ask(topics, servers, coordinators)
         found = replace(found, moves=moves, unread=[*found.unread, *unread])
         known = expirations(brokers)
         counted = [_census(name, topic, answers, known, lines) for name, topic in topics.items()]
-        self.cluster = Cluster(brokers, counted, not names, found)
+        self.cluster = Cluster(brokers, counted, not names, found, opened)
         if missing is not None:
             raise missing
 
@@ -222,21 +229,37 @@ class ClusterLook:
         failure = topic_failure(f"{missing}{f' (nearest name: {near[0]!r})' if near else ''}", _UNKNOWN_TOPIC, "")
         return {name: topic for name, topic in topics.items() if topic.error != _UNKNOWN_TOPIC}, failure
 
-    def _ask(self, topics: Mapping[str, Topic], servers: Sequence[str]) -> tuple[Answers, _Moves | None, list[Unread]]:
+    def _ask(
+        self, topics: Mapping[str, Topic], servers: Sequence[str], coordinators: Sequence[int]
+    ) -> tuple[Answers, list[OpenTransaction], _Moves | None, list[Unread]]:
         led: dict[int, list[TopicPartition]] = {}
         for name, topic in topics.items():
             for partition, one in topic.partitions.items():
                 if one.leader is not None:
                     led.setdefault(one.leader, []).append((name, partition))
         if not led:
-            return Answers(), None, []
+            return Answers(), [], None, []
         total = sum(map(len, led.values()))
         with (
             progress(self._screen, "reading producer IDs", total, "partitions") as done,
             _questions_to_brokers(self._settings, servers, self._timeout) as questions,
         ):
             answers = ask_leaders(questions.ask, led, done)
-            return answers, *_moves(questions)
+            opened, moves = _opened(questions, coordinators, topics), _moves(questions)
+            return answers, opened[0], moves[0], [*opened[1], *moves[1]]
+
+
+def _opened(
+    questions: "BrokerQuestions", coordinators: Sequence[int], topics: Mapping[str, Topic]
+) -> tuple[list[OpenTransaction], list[Unread]]:
+    """Those with partitions of these topics."""
+    try:
+        found = questions.open_transactions(coordinators)
+    except AskError as error:
+        unread = Unread("open transactions", "DESCRIBE on the transactional ids", error.code, str(error))
+        return [], [unread] * (error.code != "UNSUPPORTED_VERSION")  # before Kafka 3.0
+    mine = (one._replace(partitions=tuple(tp for tp in one.partitions if tp[0] in topics)) for one in found)
+    return [one for one in mine if one.partitions], []
 
 
 def _moves(questions: "BrokerQuestions") -> tuple[_Moves | None, list[Unread]]:

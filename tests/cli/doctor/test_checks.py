@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import pytest
 
+from safeproducer.cli.common.admin_settings import OpenTransaction
 from safeproducer.cli.common.finding import Finding, Severity, exit_code
 from safeproducer.cli.doctor.census import (
     Broker,
@@ -410,3 +411,24 @@ def test_a_broker_that_hangs_is_told_with_its_replicas(code: str) -> None:
     assert (finding.code, finding.severity, finding.broker) == ("broker-silent", Severity.WARNING, 3)
     assert "Broker 3 (host:9)" in finding.message
     assert "t [0]" in finding.message
+
+
+def opened(age: float, timeout: float = 60.0) -> OpenTransaction:
+    """Of slot 3 of a sink of Spark."""
+    return OpenTransaction("orders-3", age, timeout, (("t", 0), ("t", 1)))
+
+
+def test_a_transaction_that_holds_readers_up_is_named() -> None:
+    """Not one of a moment, as each has; an info until brokers should have ended it."""
+    cluster = Cluster((broker(),), (topic(),))
+    seen = Examined(100, None, replace(cluster, transactions=(opened(300), opened(45), opened(9.9))), Host())
+    late, normal = check(seen)
+    assert (late.severity, normal.severity) == (Severity.WARNING, Severity.INFO)
+    assert (late.code, late.topic) == ("transaction-open", "t")
+    assert "The transaction of orders-3 is open for 45 s" in normal.message
+    assert "t [0], t [1]. Its transaction.timeout.ms is 1 min." in normal.message
+    assert "open for 5 min" in late.message
+    assert "brokers should have aborted it" in late.message
+    assert [one.severity for one in check(replace(seen, cluster=replace(cluster, transactions=(opened(69),))))] == [
+        Severity.INFO
+    ]

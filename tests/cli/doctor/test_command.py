@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from safeproducer import SafeProducer
+from safeproducer.cli.doctor import checks
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.guard import guard_of
 from safeproducer.producer_ids.ledger_places import Place
@@ -137,6 +138,7 @@ def test_doctor_takes_no_producer_id_and_writes_nothing(
     asked = {entry.api for entry in cluster.journal()[before:]}
     assert "DescribeProducers" in asked
     questions = {"Metadata", "DescribeConfigs", "DescribeProducers", "DescribeCluster", "ListPartitionReassignments"}
+    questions |= {"ListTransactions", "DescribeTransactions"}
     assert asked <= {"ApiVersions"} | questions
 
 
@@ -173,6 +175,30 @@ def test_an_info_is_no_finding(here: CommandHere) -> None:
     here.environment["SAFEPRODUCER_PRODUCER_IDS_LEDGER"] = "off"
     found = document(here.run("doctor", "--json"), 0)
     assert [(one["code"], one["severity"]) for one in found["findings"]] == [("ledger-not-kept", "info")]
+
+
+def test_an_open_transaction_is_named(here: CommandHere, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the partitions that its readers wait for, of the topics that were asked for."""
+    monkeypatch.setattr(checks, "_OPEN_FOR", 0.0)
+    with FakeCluster(brokers=2) as cluster:
+        for name in ("t", "u", "v"):
+            cluster.create_topic(name, partitions=1)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "orders-3", "log_level": 0})
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        for name in ("t", "u"):
+            producer.produce(name, b"x")
+        assert producer.flush(20) == 0
+        for name, topics in ((None, "t [0], u [0]"), ("u", "u [0]"), ("v", "")):
+            named = () if name is None else ("--topic", name)
+            found = document(here.run("doctor", "--bootstrap-servers", cluster.bootstrap, *named, "--json"), 0)
+            messages = [one["message"] for one in found["findings"] if one["code"] == "transaction-open"]
+            assert [f"up for as long: {topics}. Its transaction.timeout.ms is 1 min." in one for one in messages] == (
+                [True] if topics else []
+            )
+        producer.commit_transaction(20)
+        found = document(here.run("doctor", "--bootstrap-servers", cluster.bootstrap, "--json"), 0)
+        assert [one["code"] for one in found["findings"]] == []
 
 
 def test_topics_of_kafka_itself_are_left_out(here: CommandHere) -> None:

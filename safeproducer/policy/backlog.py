@@ -7,7 +7,7 @@ after the last acknowledged one was given to it when the count of given records 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from safeproducer.policy.expiry import LEAST_LIMIT, purge_at
@@ -194,10 +194,11 @@ class Backlogs:
         backlog = self._by_tp.get(tp)
         return backlog is not None and backlog.at > since and backlog.given <= backlog.acknowledged
 
-    def forgive(self) -> None:
-        """Everything given so far has ended, acknowledged or not: the lane is empty."""
-        for backlog in self._by_tp.values():
-            backlog.forgiven = backlog.certain
-            while backlog.history and backlog.history[0][1] <= backlog.certain:
-                backlog.history.pop(0)
+    def forgive(self, topics: Collection[str] | None = None) -> None:
+        """Everything given by the last look has ended, acknowledged or not: the lane has nothing, or none of these."""
+        for tp, backlog in self._by_tp.items():
+            if topics is None or tp[0] in topics:
+                backlog.forgiven = backlog.certain
+                while backlog.history and backlog.history[0][1] <= backlog.certain:
+                    backlog.history.pop(0)
         self._outdated = True

@@ -14,7 +14,7 @@ from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.policy.client_reports import TopicMetadata
 from safeproducer.policy.diagnosis import Cause, ClientError, of_errors
 from safeproducer.policy.pacing import LATE
-from safeproducer.policy.types import DIRECT_LANE, NEVER, TopicPartition
+from safeproducer.policy.types import DIRECT_LANE, NEVER, UNPLACED, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
@@ -227,9 +227,24 @@ class ClientUpdates:
         self._apply(found, DIRECT_LANE)
         if self.delivery.owns_timeout:
             direct.look_at_epochs(found, self.failures.fenced)
-        for tp in direct.update(found, self.holds.round_trip.seconds, self.holds.cluster.broker_info):
+        refused, waiting = self.failures.losses.refused, direct.backlogs.waiting()
+        if some := {tp[0] for tp in waiting if refused(tp)}:
+            direct.backlogs.forgive({topic for topic in some if not self._in_lane(topic)})
+        for tp in direct.update(found, self.holds.round_trip.seconds, self.holds.cluster.broker_info, refused):
             self.holds.cluster.outdated.answered_late(tp, DIRECT_LANE, found.at - LATE, found.at)
         self.changed = True
+
+    def _in_lane(self, topic: str) -> int:
+        """How many records of a topic the direct lane has, of those that it had at the last look.
+
+        librdkafka's counts never tell that a record was refused: its partition would count as silent for good, as long
+        as others keep the lane from being empty.
+        """
+        held = [it for tp, it in self.holds.buffers.copy().items() if tp[0] == topic]
+        elsewhere = sum(it.waiting + sum(len(batch.records) for batch in it.unresolved.copy()) for it in held)
+        ended = sum(self._counters.answers((topic, UNPLACED), now=True))
+        account = self._counters.topics[topic]  # last: what is held may not be counted yet
+        return account.accepted + sum(it.accepted for it in account.partitions.copy().values()) - ended - elsewhere
 
     def _of_batch_lane(self, text: str) -> None:
         if (found := self.read(text, self.holds.cluster.statistics.get(_BATCH_LANE))) is not None:

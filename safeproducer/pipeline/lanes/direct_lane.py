@@ -340,8 +340,14 @@ class DirectLane:
         if epochs.used_up(found.producer_epoch) or epochs.only_fenced(requests, acknowledged, fenced):
             self.fail(USED_UP)
 
-    def update(self, found: Statistics, rtt: float, broker: Callable[[int], BrokerInfo]) -> frozenset[TopicPartition]:
-        """Statistics of it; the partitions that were silent and are not now."""
+    def update(
+        self,
+        found: Statistics,
+        rtt: float,
+        broker: Callable[[int], BrokerInfo],
+        refused: Callable[[TopicPartition], bool] = lambda tp: False,
+    ) -> frozenset[TopicPartition]:
+        """Statistics of it; the partitions that were silent and are not now. To be `refused` is an answer."""
         self.gaps.in_epoch(found.producer_epoch)
         if found.messages:
             self.record_bytes = found.message_bytes / found.messages
@@ -359,6 +365,7 @@ class DirectLane:
         age = NEVER if timeout is None else max(LATE, timeout * _OLD_SHARE)
         self.old = self.backlogs.old(found.at, age)
         silent = self.given.silent(max(LATE, LATE_TIMES * rtt) + self._delivery.linger, broker)
+        silent = frozenset(tp for tp in silent if not refused(tp))
         self._silent = {tp: self._counters.answers(tp)[0] for tp in silent}
         return before - silent
 

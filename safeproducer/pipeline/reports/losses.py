@@ -13,6 +13,8 @@ from safeproducer.runtime import clock
 
 _SOON = 0.1
 """Seconds within which counts are not read again."""
+_STILL = 3.0
+"""Seconds within which statistics show what a report tells, twice."""
 REFUSED_TIMES = 10
 """Records of a partition that were refused, and none delivered: it is no single bad record."""
 
@@ -74,9 +76,9 @@ class Losses:
         return found
 
     def refused(self, tp: TopicPartition) -> bool:
-        """Whether its last records that failed were refused for good, and none was delivered since."""
+        """Whether a record of it was refused for good a moment ago."""
         one = self._by_tp.get(tp)
-        return one is not None and bool(one.code) and self._delivered(tp)[0] == one.delivered[0]
+        return one is not None and bool(one.code) and clock.monotonic() < one.at + _STILL
 
     def known(self, now: float) -> dict[TopicPartition, Cause]:
         """Partitions whose records failed, with none delivered since.

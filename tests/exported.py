@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from safeproducer import Hook, SafeProducer, Snapshot
+from safeproducer import Hook, SafeProducer
 from safeproducer.telemetry import OpenTelemetryMetrics
 from safeproducer.telemetry import conventions as names
 from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
@@ -28,6 +28,8 @@ BLAMES = {
     "producer_id_quota": "id quota",
 }
 """Reasons that blame somebody, and the mark of a case where that is right."""
+UNTOLD = {"waiting", "expired", "refused", "no_broker"}
+"""What health() says of records for which nothing is known, of those that have failed, and of no records."""
 
 
 class Exported:
@@ -71,29 +73,30 @@ class Exported:
     def agree(self, producers: Iterable[SafeProducer], marks: str) -> None:
         """Compare what was the same before and after the collection; `marks`: what may be blamed."""
         for _ in range(LOOKS):
-            before, points = [_told(each.snapshot()) for each in producers], self.points()
-            if before == [_told(each.snapshot()) for each in producers]:
+            before, points = [_told(each) for each in producers], self.points()
+            if before == [_told(each) for each in producers]:
                 break
         else:
             return
-        held: Counter[tuple[str, str, str]] = Counter()
+        held, codes = set[str](), set[str]()
         windows: dict[tuple[Any, ...], int] = {}
-        for _, rows, found in before:
-            held.update(rows)
+        for _, rows, found, causes in before:
+            held |= rows
+            codes.update(causes)
+            assert {*causes[:1]} - UNTOLD <= _held(points), (causes, points[names.HELD])
             windows.update((key, min(size, windows.get(key, size))) for key, size in found.items())
         unresolved = sum(count for count, *_ in before)
-        assert {key: count for key, count in points.get(names.HELD, {}).items() if count} == held
+        assert _held(points) <= codes, (points[names.HELD], codes)
         assert points.get(names.WINDOW, {}) == windows
         assert sum(points[names.UNRESOLVED].values()) == unresolved == points[names.BUFFER_RECORDS][()]
         assert 0 <= points[names.BUFFER_BYTES][()] < points[names.BUFFER_LIMIT][()]
         throttles = self.throttles(points)
-        waited = {reason for *_, reason in held}
-        assert "throttle" in marks if throttles else "throttled" not in waited
-        _blame_only(waited, marks)
-        self._waited |= waited
+        assert "throttle" in marks if throttles else "throttled" not in held
+        _blame_only(held | _held(points), marks)
+        self._waited |= held
         self._compared += 1
 
-    def over(self, marks: str, code: str | None) -> None:
+    def over(self, marks: str, code: str | None, held: str) -> None:
         """Nothing waits any more. Spans and seconds name what records were seen to wait for, and nothing else."""
         points = self.points()
         for name in (names.HELD, names.UNRESOLVED, names.BUFFER_RECORDS):
@@ -109,8 +112,8 @@ class Exported:
         assert min(seconds.values(), default=0) >= 0, seconds
         _blame_only({*spans, *(reason for reason in seconds if seconds[reason])}, marks)
         assert self._compared
-        if code in self._waited:
-            assert spans[code] > 0 < seconds[str(code)], (spans, seconds)
+        for told in {held or str(code)} & {*self._waited, held}:
+            assert spans.get(told, 0) > 0 < seconds[told], (spans, seconds)
 
 
 def _seconds(points: Points) -> Counter[str]:
@@ -125,7 +128,13 @@ def _blame_only(reasons: Iterable[str], marks: str) -> None:
     assert all(BLAMES[reason] in marks.split(", ") for reason in reasons if reason in BLAMES), (reasons, marks)
 
 
-def _told(account: Snapshot) -> tuple[int, dict[tuple[str, str, str], int], dict[tuple[Any, ...], int]]:
-    rows = {(row.topic, str(row.partition), str(row.reason)): row.held for row in account.partitions if row.held}
+def _held(points: Points) -> set[str]:
+    """What records wait for."""
+    return {str(reason) for (*_, reason), count in points.get(names.HELD, {}).items() if count}
+
+
+def _told(producer: SafeProducer) -> tuple[int, set[str], dict[tuple[Any, ...], int], list[str]]:
+    account, health = producer.snapshot(), producer.health(unresolved_for=0)
+    rows = {str(row.reason) for row in account.partitions if row.held}
     windows = {(each.topic, str(each.partition), each.source): each.size for each in account.windows}
-    return account.unresolved, rows, windows
+    return account.unresolved, rows, windows, [reason.code for reason in health.reasons]

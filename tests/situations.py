@@ -126,6 +126,7 @@ class Case:
 
     - `code`: of a row of snapshot(). `health`: a code of health(unresolved_for=0), which is `ok` and `ready` or not.
     - `cure`: in explain() or a reason of health(); `never` is not in it.
+    - `held`: what its span says that a record waited for in this process, and hold.time of its partition.
     - `before`: marks of what records waited for until then, which metrics and spans go on to tell.
     - `logs`: a line of the log says so, too.
     - `end`: ends it; the records are delivered then, or fail with `error`.
@@ -149,6 +150,7 @@ class Case:
     brokers: int | None = 2
     fake: dict[str, Any] = field(default_factory=dict)
     asked: tuple[str, int] | None = None
+    held: str = ""
 
     @property
     def lost(self) -> bool:
@@ -183,7 +185,7 @@ def play(case: Case, scene: Scene) -> None:
             code for code, told in (("expired", case.lost), ("no_broker", not case.ready)) if told
         }, health
         scene.until(lambda: not scene.exported.throttles())
-        scene.exported.over(f"{case.marks}, {case.before}", case.code)
+        scene.exported.over(f"{case.marks}, {case.before}", case.code, case.held)
         if case.error is None:
             assert not scene.errors
         else:
@@ -275,6 +277,14 @@ def _silent_for_6_seconds(scene: Scene) -> None:
 def _silent_and_held(scene: Scene) -> None:
     producer = scene.warm(**{"safeproducer.mode": "held", "linger.ms": 0})
     scene.control.pause(1)
+    scene.send()
+    scene.until(lambda: not producer.snapshot().held)
+    scene.send()
+
+
+def _refusing_and_held(scene: Scene) -> None:
+    producer = scene.warm(**{"safeproducer.mode": "held", "linger.ms": 0})
+    scene.control.fail_next("Produce", 19, n=10**6, topic="t")
     scene.send()
     scene.until(lambda: not producer.snapshot().held)
     scene.send()
@@ -433,7 +443,7 @@ CASES = {
         "broker 1 answers, with errors",
         "replicas, refused, silent, unreachable",
         "leader_silent",
-        "leader_silent",
+        "refusing",
         cure=_LEADER_CURE,
         before="throttle",
         lasts=0.2,
@@ -456,6 +466,18 @@ CASES = {
         "leader_silent",
         cure=_LEADER_CURE,
         end=_resume,
+        held="leader_silent",
+    ),
+    "leader refuses, held": Case(
+        _refusing_and_held,
+        "broker 1 answers, with errors",
+        "silent, refused",
+        "leader_silent",
+        "refusing",
+        cure=_LEADER_CURE,
+        lasts=3.0,
+        end=lambda scene: scene.control.end_faults(),
+        held="refusing",
     ),
     "leader silent, expiry": Case(
         _silent_for_6_seconds,

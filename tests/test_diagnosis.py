@@ -143,7 +143,8 @@ def test_what_a_leader_refuses_is_told_while_attempts_go_on() -> None:
     assert not re.search("[A-Z_]{9,}", seen.cause(("t", 0), 1, 3.0).sentence)  # it may be about to ask who leads
     again = seen.seen(25, 0, since=2.0, at=2.5, asked=-1)
     assert [again.lasts(now) for now in (2.4, 2.6, 4.9, 5.1)] == [False, True, True, False]
-    assert "NOT_ENOUGH_REPLICAS" in again.cause(("t", 0), 1, 3.0).sentence
+    assert not re.search("[A-Z_]{9,}", again.cause(("t", 0), 1, 3.0).sentence)  # a disk that fails is answered so, too
+    assert "NOT_ENOUGH_REPLICAS" in again.seen(30, 0, 2.5, 3.0, -1).cause(("t", 0), 1, 3.0).sentence
     asked = seen.seen(25, 0, since=2.0, at=2.5, asked=1).seen(30, 0, since=2.5, at=3.0, asked=1)
     assert "NOT_LEADER_OR_FOLLOWER" in asked.cause(("t", 0), None, 3.0).sentence
 

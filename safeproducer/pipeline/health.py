@@ -7,7 +7,7 @@ from itertools import islice
 
 from safeproducer.pipeline.closing import reached_nobody
 from safeproducer.pipeline.engine import Engine
-from safeproducer.pipeline.inspection import Inspection, not_polled, waits
+from safeproducer.pipeline.inspection import LOST, Inspection, not_polled, waits
 from safeproducer.policy.diagnosis import Cause, told_first, tp_name
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER
@@ -15,7 +15,6 @@ from safeproducer.runtime import clock
 from safeproducer.snapshot import Health, HealthReason, Snapshot
 
 _HOLDS = HoldReason.LEADER_SILENT, HoldReason.UNKNOWN_TOPIC, HoldReason.NO_BROKER
-_LOST = "expired", "refused"
 _LASTS = frozenset({*_HOLDS, "replication", "client_error", "refusing", "expired", "not_polled", "callback"})
 """Codes of what waiting does not mend."""
 _MOST_REASONS = 5
@@ -42,7 +41,7 @@ def check(engine: Engine, inspection: Inspection, unresolved_for: float, timeout
             late = timeout and age is not None and age >= timeout  # purged, and its report is on its way
             code, cure = ("expired", HoldReason.EXPIRY.cure) if late else ("waiting", None)
             told.append(Cause(code, waits(count, of=f" for {tp_name(row)}"), cure, age))
-        told += causes if age is None else [one if one.code in _LOST else one._replace(since=age) for one in causes]
+        told += causes if age is None else [one if one.code in LOST else one._replace(since=age) for one in causes]
     if located.blocked is not None:
         told.append(located.blocked[0])
     elif reports := sum(located.reports.values()):

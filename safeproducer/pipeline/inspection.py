@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from heapq import nsmallest
 from operator import attrgetter, itemgetter
 from types import MappingProxyType
@@ -28,6 +29,7 @@ _ENDED = {
     "forked": "This producer was made before a fork and does not work in this process; make a new one here.",
 }
 _LONG_LINGER = 0.5
+LOST = "expired", "refused"  # codes of what became of records that wait no more
 _FATAL = "It met a fatal error and takes no more records; close it and make a new one. "
 
 
@@ -53,12 +55,12 @@ def explanation(
         return f"There is no partition {partition} of {topic}: it has {count}, 0 to {count - 1}."
     rows = [row for row in account.partitions if topic in (None, row.topic) and partition in (None, row.partition)]
     held, (reports, sent) = sum(row.held for row in rows), located.of(topic, partition)
-    polls = 0 if located.blocked is not None else reports
-    waiting = max(sum(row.unresolved for row in rows), held)
+    polls, waiting = 0 if located.blocked is not None else reports, max(sum(row.unresolved for row in rows), held)
     if topic is not None and partition is not None:
         waiting = max(waiting, held + reports + sent)
         rows = [replace(row, unresolved=waiting) for row in rows or [PartitionSnapshot(topic, partition, 0, 0, 0, 0)]]
-    subject, fatal = _subject(topic, partition), _FATAL if account.state == "fatal" else ""
+    subject = "" if topic is None else f" for {topic}{'' if partition is None else f' [{partition}]'}"
+    fatal = _FATAL if account.state == "fatal" else ""
     further = _further(account, topic, located) if partition is not None else ""
     told, cures = _reasons(located, rows, troubles, leaders, account)
     cure = "".join(f" {cure}" for cure in [*cures[:_MOST_REASONS], *([not_polled(polls).cure] if polls else [])])
@@ -80,7 +82,8 @@ def _reasons(
     located: Located, rows: list[PartitionSnapshot], troubles: Sequence[Cause], leaders: Leaders, account: Snapshot
 ) -> tuple[list[str], list[str]]:
     """What rows wait for, what explains the rest first, and the cures: each once, for all rows that it concerns."""
-    windows = {(window.topic, window.partition): _window(window) for window in account.windows}
+    text = " (up to {0.size} batches may be under way, because {0.reason})"
+    windows = {(window.topic, window.partition): text.format(window) for window in account.windows}
     told, cures = dict[str, tuple[int, set[str]]](), dict[str, int]()
     for cause in () if located.blocked is None else located.blocked[:1]:
         told[cause.sentence], cures[cause.cure or ""] = (cause.rank, set()), cause.rank
@@ -122,16 +125,6 @@ def _of_replicas(rows: Iterable[PartitionSnapshot]) -> str:
     found = [row.replication for row in rows if row.replication is not None and row.replication.unusual]
     told = [f" {one.sentence[0].upper()}{one.sentence[1:]}. {one.cure}" for one in found[:_MOST_REASONS]]
     return "".join(map(str.rstrip, told))
-
-
-def _window(window: WindowSnapshot | None) -> str:
-    return "" if window is None else f" (up to {window.size} batches may be under way, because {window.reason})"
-
-
-def _subject(topic: str | None, partition: int | None) -> str:
-    if topic is None:
-        return ""
-    return f" for {topic}" if partition is None else f" for {topic} [{partition}]"
 
 
 def _told(rows: list[PartitionSnapshot], codes: Mapping[str, str]) -> str:
@@ -176,15 +169,23 @@ class Inspection:
         counts = {topic: partitions.count(topic) for topic in topics if partitions.known(topic)}
         missing = {topic: clause for topic in topics if (clause := partitions.missing_clause(topic))}
         reports = counters.report_queue.reports.by_partition(counters.topics.copy())
-        sick = {tp: (diagnosis.silent(tp, node),) for tp, node in silent.items()}
-        for tp in {*cluster.attempts.copy(), *(sent if cluster.slow(now) else ())}:
-            if more := tuple(cluster.sick(tp, now, losses.refused(tp))):
-                sick[tp] = *more, *sick.get(tp, ())
+        owed = {*cluster.attempts.copy(), *silent, *(sent if cluster.slow(now) else ())}
+        sick = {tp: tuple(cluster.sick(tp, now, losses.refused(tp))) for tp in owed}
+        sick |= {tp: (diagnosis.silent(tp, node),) for tp, node in silent.items() if not sick[tp]}
         for (topic, _), age in sorted(ages.items(), key=itemgetter(1)):  # of those that name none it may not be known
             ages[topic, UNASSIGNED] = age
         last, blocked = engine.failures.last.copy(), engine.serving.blocked(now)
         located = Located(reports, sent, counts, missing, sick, self._linger, last, lost, ages, blocked)
         return account, located, list(self._troubles())
+
+    def held(self) -> Iterator[tuple[TopicPartition, str, int]]:
+        """(partition, the code of its first cause, how many records wait), where a cause is known."""
+        holds, (account, located, troubles) = self._engine.holds, self.look()
+        behind = not_polled(0) if located.blocked is None else located.blocked[0]
+        yield from ((tp, behind.code, count) for tp, count in located.reports.items())
+        for row, count, causes in located.causes(account.partitions, troubles, holds.partitions.leaders, {}):
+            if causes and causes[0].code not in LOST:
+                yield (row.topic, row.partition), str(causes[0].code), count
 
     def _account(
         self, silent: Mapping[TopicPartition, int], now: float | None, young: Collection[TopicPartition] = ()
@@ -194,10 +195,12 @@ class Inspection:
         lanes, failures, queued = engine.dispatcher.lanes, engine.failures, engine.queued
         unresolved, interrupted = engine.counters.outstanding(queued)
         inside, replicas = self._inside(silent), engine.questions.replication.known(now)
+        # Statistics tell those of the direct lane and of the first batch lane, its log that of each other lane.
+        ids = failures.identities | {lane.log.producer_id for lane in lanes if lane.log is not None}
         return Snapshot(
             engine.route.state,
             *(info.client_id, info.bootstrap_servers, info.principal, info.transactional_id, info.idempotent),
-            self._known_ids(),
+            tuple(sorted(one for one in ids if one is not None)),
             self._transactions(),
             *engine.counters.totals(),
             *(unresolved, interrupted, queued, failures.not_written, failures.unknown, buffer.waiting),
@@ -219,28 +222,25 @@ class Inspection:
 
     def _inside(self, silent: Mapping[TopicPartition, int]) -> Inside:
         """Why records wait that librdkafka has. Each sentence is made once."""
-        now, cluster, told = clock.monotonic(), self._engine.holds.cluster, dict[object, tuple[str, HoldReason]]()
+        now, cluster, queue = clock.monotonic(), self._engine.holds.cluster, self._engine.dispatcher.reports
+        reports = Counter[object]()
         throttles, missing = bool(cluster.throttle.deadlines(now)), cluster.partitions.missing_clause
         whole = {topic: node for (topic, _), node in silent.items()}  # of records that name no partition
-        queue, reports = self._engine.dispatcher.reports, Counter[object]()
         for of, count in queue.waiting_of.copy().items():
             if of is not None:
                 reports.update({of[:2]: count, (of[0], UNASSIGNED): count})
+        sentence = cache(lambda hold: cluster.addressed(hold.sentence(now)))
 
         def inside(tp: TopicPartition, unresolved: int) -> tuple[str, HoldReason] | tuple[None, None]:
-            reason, until = HoldReason.LEADER_SILENT, None
             if reports[tp] >= unresolved:  # nothing of it waits for a broker
                 return None, None
             node = silent.get(tp) if tp[1] >= 0 else whole.get(tp[0])
+            hold = None if node is None else Hold(None, HoldReason.LEADER_SILENT, node)
             if missing(tp[0]):
-                reason, node = HoldReason.UNKNOWN_TOPIC, None
-            elif node is None:
-                if not throttles or (state := cluster.leader_state(tp, now)).throttled_until is None:
-                    return None, None
-                reason, node, until = HoldReason.THROTTLED, state.node, state.throttled_until
-            if (found := told.get((node, until))) is None:
-                found = told[node, until] = cluster.addressed(Hold(until, reason, node).sentence(now)), reason
-            return found
+                hold = Hold(None, HoldReason.UNKNOWN_TOPIC)
+            elif throttles and node is None and (state := cluster.leader_state(tp, now)).throttled_until is not None:
+                hold = Hold(state.throttled_until, HoldReason.THROTTLED, state.node)
+            return (None, None) if hold is None else (sentence(hold), hold.reason)
 
         return inside
 
@@ -256,11 +256,6 @@ class Inspection:
             if tp[1] >= 0 and node is not None and under_way and not (throttled and holds.throttled_lately(tp, now)):
                 found[tp] = node
         return found
-
-    def _known_ids(self) -> tuple[int, ...]:
-        """Statistics tell those of the direct lane and of the first batch lane, its log that of each other lane."""
-        logs = {lane.log.producer_id for lane in self._engine.dispatcher.lanes if lane.log is not None}
-        return tuple(sorted(self._engine.failures.identities | {one for one in logs if one is not None}))
 
     def _windows(self) -> tuple[WindowSnapshot, ...]:
         if self._engine.route.state == "forked":  # a thread that is not here may have held the lock

@@ -104,16 +104,11 @@ class Turns:
         if dispatcher.record_buffer.room_wanted and dispatcher.record_buffer.tell_of_room():
             again = min(again, now + _MAKES_ROOM)
         due = min(again, dispatcher.schedule.alarm.at)
-        if self._expects or (dispatcher.only_batch_lanes and not polling):
+        # Whether a report or an event may come: to count them, as `queued` does, takes long with many lanes.
+        waits = dispatcher.record_buffer.busy or dispatcher.reports
+        if waits or (not polling if dispatcher.only_batch_lanes else len(self._route.native)):
             return min(due, now + _NOT_POLLING)
         return due
-
-    @property
-    def _expects(self) -> bool:
-        """Whether a report or an event may come; to count them, as `queued` does, takes long with many lanes."""
-        dispatcher = self._dispatcher
-        waits = dispatcher.record_buffer.busy or dispatcher.reports
-        return bool(waits or (not dispatcher.only_batch_lanes and len(self._route.native)))
 
     # --- the path ----------------------------------------------------------------------------------------------------
 
@@ -131,9 +126,9 @@ class Turns:
         """Hold, hand over, time out, go directly again."""
         dispatcher, updates, holds = self._dispatcher, self._updates, self._updates.holds
         updates.read_arrived()
-        gate = holds.gate
+        gate, buffer = holds.gate, dispatcher.record_buffer
         counts = gate.hold is not None or updates.skipped or holds.round_trip.long  # it takes long with many partitions
-        waiting = dispatcher.record_buffer.waiting_in_busy if counts else 0
+        waiting = sum([it.waiting for it in tuple(buffer.busy.values())]) if counts else 0
         if (
             gate.hold is not None
             and waiting
@@ -183,10 +178,9 @@ class Turns:
         """Log what leaders answer, and which callback others wait for, once while it is so."""
         cluster, blocked = self._updates.holds.cluster, self._serving.blocked(now)
         tried = [tp for tp in cluster.attempts.copy() if not cluster.partitions.missing_clause(tp[0])]
-        replicas = self._replication.known(None) if tried else {}  # where replicas delay it, Replication warns
-        there = [tp for tp in tried if tp not in replicas or not replicas[tp].delays]
         losses = self._updates.failures.losses
-        found = [cause for tp in there for cause in cluster.sick(tp, now, losses.refused(tp))]
+        found = [cause for tp in tried for cause in cluster.sick(tp, now, losses.refused(tp))]
+        found = [cause for cause in found if cause.code != "replication"]  # Replication warns
         found += [diagnosis.slow(node, *late) for node, late in cluster.slow(now).items()]
         found += [] if blocked is None else [blocked[0]]
         lasts = [cause for cause in found if (cause.since or 0.0) >= _LOGGED_AFTER]
@@ -245,19 +239,15 @@ class Turns:
             self._accepted, self._since = accepted, now
         delivery, rested = self._updates.delivery, now >= self._since + _RESTS_AFTER
         timeout = delivery.timeout
-        if now >= self._since + self._rests_for and not waits and direct is not None and delivery.waits_for_id:
+        known = self._dispatcher.expiry.expirations  # a leader may forget the producer, as it counts from timestamps
+        rests_at = self._since + (_RESTS_AFTER if known.timestamps else rest(known.current))
+        if now >= rests_at and not waits and direct is not None and delivery.waits_for_id:
             direct.rest()
             self._route.leave()
         idle = rested and (timeout is None or timeout >= _RESTS_WITH)
         self._longest = LONGEST_REST if idle else LONGEST_SLEEP
         self._until = now + (_TURN_EVERY if idle else LONGEST_REST if rested else LONGEST_SLEEP)
         return now + self._longest
-
-    @property
-    def _rests_for(self) -> float:
-        """Seconds of a rest in which a leader may forget the producer: it counts from timestamps, which may be old."""
-        expirations = self._dispatcher.expiry.expirations
-        return _RESTS_AFTER if expirations.timestamps else rest(expirations.current)
 
     @property
     def _is_quiet(self) -> bool:

@@ -66,7 +66,8 @@ class Cause(NamedTuple):
         return _RANKS.index(self.code if self.code in _RANKS else "")
 
 
-_RANKS = ("callback", "unknown_topic", "client_error", "refusing", "slow", "", "waiting", "refused", "expired")
+_FIRST = "callback", "unknown_topic", "replication", "client_error", "refusing", "slow"
+_RANKS = (*_FIRST, "", "waiting", "refused", "expired")
 
 
 def told_first(causes: Iterable[Cause]) -> list[Cause]:
@@ -249,7 +250,7 @@ class Attempts(NamedTuple):
 
     def cause(self, tp: TopicPartition, node: int | None, now: float) -> Cause:
         """For people; which error it was is told by what librdkafka does then."""
-        code, cure = ", NOT_ENOUGH_REPLICAS for example" * (self.asked < 0), HoldReason.LEADER_SILENT.cure
+        code, cure = ", NOT_ENOUGH_REPLICAS for example" * (self.asked < -1), HoldReason.LEADER_SILENT.cure
         if self.asked > 0:
             code = ", after each of which it asks who leads, as after NOT_LEADER_OR_FOLLOWER"
             cure = "Look at that broker: the cluster says that it leads the partition, and it takes no records of it."
@@ -317,13 +318,11 @@ class Located(NamedTuple):
 
     def of(self, topic: str | None, partition: int | None) -> tuple[int, int]:
         """(reports that wait for poll(), records that librdkafka has)."""
-        reports, sent = (
-            sum(
-                count for (name, number), count in each.items() if topic in (None, name) and partition in (None, number)
-            )
-            for each in (self.reports, self.sent)
-        )
-        return reports, sent
+
+        def total(each: Mapping[TopicPartition, int]) -> int:
+            return sum(count for tp, count in each.items() if topic in (None, tp[0]) and partition in (None, tp[1]))
+
+        return total(self.reports), total(self.sent)
 
     def waiting(self, rows: Iterable[Row]) -> Iterator[tuple[Row, int]]:
         """Rows with records that have no acknowledgement, and how many; or lost some, while none got through.
@@ -366,9 +365,8 @@ class Located(NamedTuple):
     ) -> Iterator[Cause]:
         tp, why, held = (row.topic, row.partition), row.reason, f"{row.held} for {tp_name(row)}" if row.held else ""
         about = What("partition", tp)
-        if stops(row) and (known := row.replication) is not None:
-            told = known.sentence
-            yield Cause("replication", told, known.cure or None, None, f"{told}{window}", held, about)
+        if stops(row):
+            yield of_replicas(row.replication, tp, window, held)
             return
         if missing := self.missing.get(row.topic):
             unknown = HoldReason.UNKNOWN_TOPIC
@@ -383,6 +381,12 @@ class Located(NamedTuple):
         yield from [one for one in sick if one.code != why] if held else sick
         if lost := self.lost.get(tp):
             yield lost
+
+
+def of_replicas(known: Any, tp: TopicPartition, window: str = "", held: str = "") -> Cause:
+    """Acknowledgements wait for replicas, by the ReplicationSnapshot."""
+    told = known.sentence
+    return Cause("replication", told, known.cure or None, None, f"{told}{window}", held, What("partition", tp))
 
 
 def tp_name(row: Row) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from safeproducer.pipeline.inspection import Inspection
 from safeproducer.pipeline.reports.counters import TopicCounters
 from safeproducer.runtime import clock
 from safeproducer.runtime.log import logger
@@ -114,16 +115,14 @@ def _rows(
 
 
 def holds(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
-    """Records that wait in this process, how long partitions have waited, and how much of their time is used up."""
+    """Records that wait for what is known, how long partitions have waited, and how much of their time is used up."""
     now, buffers, delivery = clock.monotonic(), engine.dispatcher.record_buffer, engine.updates.delivery
-    for buffer in () if over else buffers.all:
-        if count := buffer.waiting:
-            reason = engine.holds.waits_for(buffer, now).reason
-            yield names.HELD, (*labels.of(engine, *buffer.tp), (names.HOLD_REASON, reason.value)), count
+    for tp, code, count in () if over else Inspection(engine, engine.notifications.info, delivery.linger).held():
+        yield names.HELD, (*labels.of(engine, *tp), (names.HOLD_REASON, code)), count
     for tp, accepted in buffers.oldest().items() if delivery.timeout and not over else ():
         yield names.DEADLINE_USED, labels.of(engine, *tp), (now - accepted) / delivery.timeout
-    for (tp, reason), seconds in engine.holds.hold_times(engine.route.retired_at).items():
-        yield names.HOLD_TIME, (*labels.of(engine, *tp), (names.HOLD_REASON, reason.value)), seconds
+    for (tp, code), seconds in engine.holds.hold_times(engine.route.retired_at).items():
+        yield names.HOLD_TIME, (*labels.of(engine, *tp), (names.HOLD_REASON, str(code))), seconds
 
 
 def throttles(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:

@@ -57,7 +57,7 @@ INSTRUMENTS: tuple[Instrument, ...] = tuple(
         (names.ENDED, "counter", "{record}", (*_TOPIC, names.OUTCOME), "Records that ended, by what became of them."),
         (names.UNRESOLVED, "up-down counter", "{record}", _TOPIC, "Accepted records without a delivery report."),
         (names.DISCONNECTED, "up-down counter", "{record}", (), "Those of producers that are connected to no broker."),
-        (names.HELD, "up-down counter", "{record}", _HOLD, "Records that wait in this process, by the reason."),
+        (names.HELD, "up-down counter", "{record}", _HOLD, "Records that wait, by the first cause."),
         (names.HOLD_TIME, "counter", "s", _HOLD, "For how long partitions waited, added up, by the reason."),
         (names.DEADLINE_USED, "gauge", "{deadline}", _TOPIC, "Share of its time that the oldest record has used up."),
         (names.THROTTLE_TIME, "counter", "s", _BROKER, "Throttle times that a broker announced, added up."),

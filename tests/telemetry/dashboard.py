@@ -35,14 +35,18 @@ ATTRIBUTES = {
     "producer that was made anew the cause. A success has none",
     "safeproducer.outcome": "`delivered`, `not_written`, `unknown` or `lost`; of a transaction `committed`, `aborted` "
     "or `unknown`",
-    "safeproducer.hold.reason": "a [reason to hold](../operate/troubleshooting.md)",
+    "safeproducer.hold.reason": "a [reason to hold](../operate/troubleshooting.md), or another code of [health()]"
+    "(snapshot.md#health)",
     "safeproducer.window.source": "`leader`, `topic` or `assumed`",
     "safeproducer.principal": "the Kafka principal, as far as the settings tell it",
 }
 USUAL = "|".join(
-    reason
-    for reason in HoldReason
-    if reason.waits_for_answer or reason in ("linger", "long_round_trip", "mode_held", "throttled", "probing")
+    [
+        reason
+        for reason in HoldReason
+        if reason.waits_for_answer or reason in ("linger", "long_round_trip", "mode_held", "throttled", "probing")
+    ]
+    + ["not_polled"]
 )
 """Reasons that a healthy producer has at times, and those that an alert of their own has."""
 
@@ -88,7 +92,7 @@ From produce() to the end | s | p95 | histogram_quantile(0.95, DURATION)
 Records without an end | short | @messaging.destination.name | <safeproducer.records.unresolved>
 Records of producers without a connection | short | @instance | <safeproducer.records.disconnected>
 Used part of the longest wait's deadline | percentunit | max @messaging.destination.name | <safeproducer.deadline.used>
-Held records | short | @safeproducer.hold.reason | <safeproducer.records.held>
+Records that wait | short | @safeproducer.hold.reason | <safeproducer.records.held>
 Held partitions | short | @safeproducer.hold.reason | rate(<safeproducer.hold.time>[R])
 Time until the throttle is over | s | max @server.address @server.port | <safeproducer.throttle.remaining>
 Announced throttle time a second | s | max @server.address @server.port | rate(<safeproducer.throttle.time>[R])
@@ -154,8 +158,8 @@ Brokers refuse the login, or there is no token to log in with
 See the last error in the log: [records fail](symptoms.md#records-fail).
 
 SafeproducerRecordsHeld | 2m | HELD > 0 unless on (PROCESS) AWAY > 0
-Records of TOPIC wait in the process: REASON
-[Troubleshooting](troubleshooting.md) has a cure for each reason.
+Records of TOPIC wait: REASON
+[Troubleshooting](troubleshooting.md) has a cure for each reason, and explain() in that process names it.
 
 SafeproducerUnknownOutcomes | 0m | ENDED{safeproducer.outcome="unknown"}>[10m])) > 0
 Records of TOPIC ended with unknown outcome

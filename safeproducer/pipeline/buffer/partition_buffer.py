@@ -11,7 +11,6 @@ from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.record import ACCEPTED_AT, KEY, SIZE, TIMESTAMP, HeldRecord
 from safeproducer.policy.affinity import Affinity
 from safeproducer.policy.decision import Hold
-from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import AckTime
 from safeproducer.policy.types import NEVER, TopicPartition
 
@@ -21,7 +20,7 @@ _FAR_TIMES = 3
 MOST_OVERHEAD = 36
 """What librdkafka counts, and what the number of headers and an application's own times may take up."""
 
-Times = dict[tuple[TopicPartition, HoldReason], tuple[int, float]]
+Times = dict[tuple[TopicPartition, str], tuple[int, float]]
 """(partition, reason) -> (1 if it waits for it now, ends of the waits for it minus their beginnings, in seconds)."""
 
 
@@ -36,13 +35,13 @@ class Waits:
 
     def __init__(self, tp: TopicPartition, times: Times) -> None:
         self._tp, self.times = tp, times
-        self._now: HoldReason | None = None
-        self._lately: tuple[tuple[float, HoldReason | None], ...] = ()
+        self._now: str | None = None
+        self._lately: tuple[tuple[float, str | None], ...] = ()
 
-    def change(self, reason: HoldReason | None, now: float) -> None:
+    def change(self, reason: str | None, now: float) -> None:
         """For `reason` from now on."""
         before, self._now = self._now, reason
-        if before is reason:
+        if before == reason:
             return
         self._lately = (*self._lately[1 - _REMEMBERED :], (now, reason))
         for each, change in ((before, -1), (reason, 1)):
@@ -57,9 +56,9 @@ class Waits:
         if later := [each for each in earlier._lately if each[0] > since]:
             self._lately = (*self._lately, *later, (now, None))[-_REMEMBERED:]
 
-    def longest(self, since: float, until: float) -> HoldReason | None:
+    def longest(self, since: float, until: float) -> str | None:
         """For what it waited longest between these moments; None for nothing."""
-        found: dict[HoldReason, float] = {}
+        found: dict[str, float] = {}
         for began, reason in reversed(self._lately):
             if reason is not None:
                 found[reason] = found.get(reason, 0.0) + until - max(began, since)
@@ -133,13 +132,10 @@ class PartitionBuffer:
         if self.look_at == NEVER:  # one step with the next line: no call, no jump
             self.look_at = until
 
-    def wait_for(self, hold: Hold | None, now: float, silent: bool = False) -> None:
-        """The next batch waits for this from now on, for nothing if it is None. The sender's thread calls.
-
-        `silent`: its leader owes that answer for so long that this is the reason.
-        """
+    def wait_for(self, hold: Hold | None, now: float, code: str | None = None) -> None:
+        """The next batch waits for this from now on, for nothing if it is None; `code`: of the cause. The sender's."""
         self.why = hold
-        self.waits.change(HoldReason.LEADER_SILENT if silent else hold and hold.reason, now)
+        self.waits.change(code or (hold and hold.reason), now)
 
     def went_directly(self, now: float) -> None:
         """A record of it may have gone directly until then."""

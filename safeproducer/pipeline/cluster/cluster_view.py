@@ -6,7 +6,7 @@ The youngest metadata of any native producer counts; see `policy/client_reports.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import count
 from operator import add
@@ -22,7 +22,7 @@ from safeproducer.policy.client_reports import (
     TopicMetadata,
     supersedes,
 )
-from safeproducer.policy.diagnosis import SLOW, Attempts, Cause, cut, slow
+from safeproducer.policy.diagnosis import SLOW, Attempts, Cause, cut, of_replicas, slow
 from safeproducer.policy.expiry import Told
 from safeproducer.policy.partitioner import ANY, partitioner
 from safeproducer.policy.replication import CONFIGS, Side
@@ -31,6 +31,7 @@ from safeproducer.policy.types import DIRECT_LANE, NEVER, UNPLACED, TopicPartiti
 from safeproducer.policy.window import Said, Window, window
 from safeproducer.runtime import clock, randomness
 from safeproducer.settings.delivery import Delivery
+from safeproducer.snapshot import ReplicationSnapshot
 
 _NONE = 0, -NEVER
 _UNHEARD = PartitionInfo()
@@ -205,6 +206,8 @@ class ClusterView:
         """By topic and by broker."""
         self.attempts: dict[TopicPartition, Attempts] = {}
         """Attempts that leaders refuse for now, by partition."""
+        self.replicas: dict[TopicPartition, tuple[ReplicationSnapshot, float, float]] = {}
+        """What Replication found then; since when it has been so, and when brokers were asked."""
         self.listed: set[str] = set()
         """Topics with a list of throttled replicas."""
 
@@ -320,8 +323,11 @@ class ClusterView:
         return node is not None and self.broker_info(node).answered[0] > since
 
     def sick(self, tp: TopicPartition, now: float, refused: bool = False) -> Iterator[Cause]:
-        """The causes that a leader gives: how it answers, if it `refused` no records for good, and how late."""
+        """The causes that replicas give, or a leader: how it answers, if it `refused` none for good, and how late."""
         node = self.partitions.leader(*tp)
+        if (told := self.replicas.get(tp)) is not None and told[0].delays:
+            yield of_replicas(told[0], tp)
+            return
         if (attempts := self.attempts.get(tp)) is not None and not refused and attempts.lasts(now):
             yield attempts.cause(tp, node, now)
         if node is not None and (late := self.slow(now).get(node)):
@@ -381,7 +387,3 @@ class ClusterView:
         """A deadline at or before this time cannot be met: the broker's throttle time is known to last longer."""
         node = self.partitions.leader(*tp)
         return 0.0 if node is None else self.throttle.deadline(node, now) or 0.0
-
-    def serves_others(self, node: int | None, silent: Collection[int | None], now: float) -> bool:
-        """Whether a broker other than `node` takes records, and none of those that are `silent`."""
-        return bool(self.partitions.nodes() - {node} - set(self.throttle.deadlines(now)) - set(silent))

@@ -89,10 +89,6 @@ class _Topic:
         self.busy, self.warned = more, self.warned if more else set()
 
 
-_Told = tuple[ReplicationSnapshot, float, float]
-"""As it was then; since when it has been so, and when brokers were asked."""
-
-
 @dataclass(eq=False)
 class Replication:
     """`look()` on the sender's thread, the asker asks, any thread has `known()`.
@@ -113,7 +109,6 @@ class Replication:
     _by_topic: dict[str, _Topic] = field(default_factory=dict)
     _schedule: list[tuple[float, str]] = field(default_factory=list)
     _due: dict[str, None] = field(default_factory=dict)
-    _told: dict[TopicPartition, _Told] = field(default_factory=dict)
     _silent: Collection[TopicPartition] = ()
     _wanted: dict[int, set[int | str]] = field(default_factory=dict)
     _asked: dict[int | str, float] = field(default_factory=dict)
@@ -121,7 +116,7 @@ class Replication:
 
     def known(self, now: float | None) -> dict[TopicPartition, ReplicationSnapshot]:
         """Each partition that was looked at; without ages where `now` is None."""
-        known = self._told.copy().items()
+        known = self._cluster.replicas.copy().items()
         if now is None:
             return {tp: told for tp, (told, *_) in known}
         return {tp: replace(told, since=now - since, age=now - at) for tp, (told, since, at) in known}
@@ -161,7 +156,7 @@ class Replication:
         for topic in self._by_topic.keys() - topics:
             del self._by_topic[topic]
             for number in range(self._cluster.partitions.count(topic)):
-                self._told.pop((topic, number), None)
+                self._cluster.replicas.pop((topic, number), None)
 
     def _plan(self, topic: str, at: float) -> None:
         self._by_topic[topic].look_at = at
@@ -302,7 +297,7 @@ class Replication:
         return isinstance(self._cluster.configs.get(key, _UNREAD)[1], str)
 
     def _note(self, tp: TopicPartition, found: Verdict, facts: Facts, now: float) -> None:
-        state, one, before = self._by_topic[tp[0]], facts.known[tp], self._told.get(tp)
+        state, one, before = self._by_topic[tp[0]], facts.known[tp], self._cluster.replicas.get(tp)
         refused = (found.spare or 0) < 0 or not one.in_sync
         delays = self._delivery.acks < 0 and (refused or found.delays_until is not None)
         in_sync, replicas, minimum = tuple(sorted(one.in_sync)), tuple(one.replicas), facts.minimum.get(tp[0])
@@ -315,7 +310,7 @@ class Replication:
         )
         same = before is not None and _same(before[0]) == _same(after)
         since = before[1] if before is not None and same else now
-        self._told[tp] = after, since, state.judged
+        self._cluster.replicas[tp] = after, since, state.judged
         if not same and (before is not None or after.unusual):
             self._notifications.replication(tp, before and before[0], after)
         alarms = {  # each rolling restart comes to the minimum

@@ -170,7 +170,7 @@ class Dispatcher(FactGatherer):
             if isinstance(verdict, Hold):
                 self._choice.act_on(verdict, facts, buffer, now)
                 owed = self._holds.is_owed(buffer, verdict, now)
-                buffer.wait_for(verdict, now, owed)
+                buffer.wait_for(verdict, now, self._holds.code(buffer, verdict, owed, now))
                 if owed or not verdict.reason.waits_for_answer:
                     return verdict.again
                 silent_from = self._holds.silent_from(buffer)

@@ -204,8 +204,8 @@ class Expiry:
                 if (end := self._end_at(deadline, unmeetable_until, now)) is None:
                     due = min(due, deadline)
                     break
-                held = f" (it {self._record_buffer.why(buffer, now)})"
-                self._end(buffer, queue, end[0], end[1] + held)
+                held = self._holds.cluster.addressed(self._holds.waits_for(buffer, now).sentence(now))
+                self._end(buffer, queue, end[0], f"{end[1]} (it {held})")
         return due
 
     def _takes_out(self, batch: InFlightBatch, timeout: float, now: float) -> bool:

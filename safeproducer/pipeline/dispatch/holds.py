@@ -43,7 +43,7 @@ class Holds:
         """Broker -> until when all its partitions are held at least."""
         self.apart: dict[str, float] = {}
         """Until when a topic waits alone, as its batches made one native producer after the other fail."""
-        self._told: dict[tuple[TopicPartition, HoldReason], float] = {}
+        self._told: dict[tuple[TopicPartition, str], float] = {}
 
     def lane_is_ready(self) -> None:
         self.lane_ready = True
@@ -240,8 +240,13 @@ class Holds:
                 return told_first([*self.cluster.sick(tp, now), silent(tp, node)])[0]
         return None
 
-    def hold_times(self, until: float = NEVER) -> dict[tuple[TopicPartition, HoldReason], float]:
-        """(partition, reason) -> seconds for which it has waited; waits that go on count up to now, or `until` then.
+    def code(self, buffer: PartitionBuffer, hold: Hold, owed: bool, now: float) -> str:
+        """Of the cause why the next batch of a partition waits."""
+        owes = owed or hold.reason is HoldReason.LEADER_SILENT
+        return cause.code if owes and (cause := self.sick((buffer.tp,), now)) is not None else hold.reason
+
+    def hold_times(self, until: float = NEVER) -> dict[tuple[TopicPartition, str], float]:
+        """(partition, code) -> seconds for which it has waited; waits that go on count up to now, or `until` then.
 
         A figure never falls. While a batch gathers, it waits for its linger.
         """

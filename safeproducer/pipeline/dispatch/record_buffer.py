@@ -180,13 +180,9 @@ class RecordBuffer:
         for record in records if self.numbers.observed else ():
             since = record[ACCEPTED_AT]
             reason = buffer.waits.longest(since, now) or (buffer.held or TURN).reason
-            tell_hold(self.numbers[record[REPORT]], reason.value, now - since)
+            tell_hold(self.numbers[record[REPORT]], str(reason), now - since)
 
     # --- counts ------------------------------------------------------------------------------------------------------
-
-    def why(self, buffer: PartitionBuffer, now: float) -> str:
-        """The same as a predicate whose subject is the partition."""
-        return self._holds.cluster.addressed(self._holds.waits_for(buffer, now).sentence(now))
 
     def waits(self) -> dict[TopicPartition, tuple[int, str, HoldReason]]:
         """(topic, partition) -> (records that wait here, why: as a sentence and as a code)."""
@@ -200,11 +196,6 @@ class RecordBuffer:
             each.tp: (count, addressed(hold.sentence(now) + others * (hold.reason in _BY_OTHERS)), hold.reason)
             for each, count, hold in found
         }
-
-    @property
-    def waiting_in_busy(self) -> int:
-        """Records that wait here, as far as the sender knows."""
-        return sum([buffer.waiting for buffer in tuple(self.busy.values())])
 
     @property
     def queued(self) -> int:
@@ -333,7 +324,9 @@ class RecordBuffer:
         if not blocked:
             return records, held_bytes, any(other is not buffer and other.waiting for other in self.all)
         silent = {leader_of(*other.tp) for other in self.all if self._holds.is_silent(other, now)}
-        return records, held_bytes, self._holds.cluster.serves_others(node, silent, now)
+        cluster = self._holds.cluster
+        others = self._holds.partitions.nodes() - {node} - set(cluster.throttle.deadlines(now)) - silent
+        return records, held_bytes, bool(others)
 
     def silent(self, now: float) -> set[TopicPartition]:
         """Partitions whose leaders owe an acknowledgement for longer than usual."""

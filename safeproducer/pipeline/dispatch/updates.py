@@ -227,19 +227,16 @@ class ClientUpdates:
         self._apply(found, DIRECT_LANE)
         if self.delivery.owns_timeout:
             direct.look_at_epochs(found, self.failures.fenced)
-        refused, waiting = self.failures.losses.refused, direct.backlogs.waiting()
-        if some := {tp[0] for tp in waiting if refused(tp)}:
-            direct.backlogs.forgive({topic for topic in some if not self._in_lane(topic)})
+        refused = set(filter(self.failures.losses.refused, direct.backlogs.waiting()))
+        if ended := {topic for topic in {tp[0] for tp in refused} if not self._in_lane(topic)}:
+            direct.backlogs.forgive(ended)
         for tp in direct.update(found, self.holds.round_trip.seconds, self.holds.cluster.broker_info, refused):
             self.holds.cluster.outdated.answered_late(tp, DIRECT_LANE, found.at - LATE, found.at)
         self.changed = True
 
     def _in_lane(self, topic: str) -> int:
-        """How many records of a topic the direct lane has, of those that it had at the last look.
-
-        librdkafka's counts never tell that a record was refused: its partition would count as silent for good, as long
-        as others keep the lane from being empty.
-        """
+        """How many records of a topic the direct lane has. librdkafka's counts never tell that one was refused: its
+        partition would count as silent for good, as long as others keep the lane from being empty."""
         held = [it for tp, it in self.holds.buffers.copy().items() if tp[0] == topic]
         elsewhere = sum(it.waiting + sum(len(batch.records) for batch in it.unresolved.copy()) for it in held)
         ended = sum(self._counters.answers((topic, UNPLACED), now=True))

@@ -341,11 +341,7 @@ class DirectLane:
             self.fail(USED_UP)
 
     def update(
-        self,
-        found: Statistics,
-        rtt: float,
-        broker: Callable[[int], BrokerInfo],
-        refused: Callable[[TopicPartition], bool] = lambda tp: False,
+        self, found: Statistics, rtt: float, broker: Callable[[int], BrokerInfo], refused: set[TopicPartition]
     ) -> frozenset[TopicPartition]:
         """Statistics of it; the partitions that were silent and are not now. To be `refused` is an answer."""
         self.gaps.in_epoch(found.producer_epoch)
@@ -364,8 +360,7 @@ class DirectLane:
             self._acknowledged(tp, entry.acknowledged)
         age = NEVER if timeout is None else max(LATE, timeout * _OLD_SHARE)
         self.old = self.backlogs.old(found.at, age)
-        silent = self.given.silent(max(LATE, LATE_TIMES * rtt) + self._delivery.linger, broker)
-        silent = frozenset(tp for tp in silent if not refused(tp))
+        silent = self.given.silent(max(LATE, LATE_TIMES * rtt) + self._delivery.linger, broker).difference(refused)
         self._silent = {tp: self._counters.answers(tp)[0] for tp in silent}
         return before - silent
 

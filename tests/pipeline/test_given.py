@@ -63,7 +63,7 @@ def test_records_of_the_new_owner_are_waited_for(
         accepted, total = accepted + one_by_one, total + one_by_one + by_batch
         at += 1e6
         if seen:
-            owner.update(shown(at, accepted, total - min(1, one_by_one), inside=min(1, one_by_one)), 0.0, unheard)
+            owner.update(shown(at, accepted, total - min(1, one_by_one), inside=min(1, one_by_one)), 0.0, unheard, set())
         counts.taken_over(at + 2)
         assert counts.backlogs.earliest() is None, "what has ended has no age"
     owner = lane(counts)
@@ -71,14 +71,14 @@ def test_records_of_the_new_owner_are_waited_for(
         batch(owner, in_batches)
     at += 1e6
     accepted, new = accepted + singly, singly + in_batches
-    owner.update(shown(at, accepted, total, inside=new), 0.0, unheard)
+    owner.update(shown(at, accepted, total, inside=new), 0.0, unheard, set())
     assert owner.backlogs.waiting() == {TP}
     earliest = owner.backlogs.earliest()
     assert earliest is not None
     assert earliest >= counts.since, "no record of the new owner is older than its time"
-    owner.update(shown(at + 1, accepted, total + new - 1, inside=1), 0.0, unheard)
+    owner.update(shown(at + 1, accepted, total + new - 1, inside=1), 0.0, unheard, set())
     assert owner.backlogs.waiting() == {TP}
-    owner.update(shown(at + 2, accepted, total + new), 0.0, unheard)
+    owner.update(shown(at + 2, accepted, total + new), 0.0, unheard, set())
     assert not owner.backlogs.waiting()
 
 
@@ -87,7 +87,7 @@ def test_statistics_from_before_are_not_the_new_owners() -> None:
     counts = lane().given
     counts.taken_over(20.0)
     owner = lane(counts)
-    owner.update(shown(19.0, 5, 2, inside=3), 0.0, unheard)
+    owner.update(shown(19.0, 5, 2, inside=3), 0.0, unheard, set())
     assert not owner.backlogs.waiting()
     assert owner.unacknowledged(20.0) != 0
 
@@ -95,7 +95,7 @@ def test_statistics_from_before_are_not_the_new_owners() -> None:
 def test_the_proof_of_never_sent_counts_the_new_owners_records_alone() -> None:
     """The former one gave 5 singly and 4 by a batch call, all of them sent; of the new one's 3 one was sent."""
     former = lane()
-    former.update(shown(1e6, 2, 2), 0.0, unheard)
+    former.update(shown(1e6, 2, 2), 0.0, unheard, set())
     batch(former, 4)
     former.given.taken_over(2e6)
     owner = lane(former.given)

@@ -62,7 +62,12 @@ SIDE_BAR: dict[str, dict[str, list[str]]] = {
         "SECURITY": [],
     },
     "Data": {
-        "docs/use/spark": ["docs/use/poison-row", "docs/use/spark-copies", "docs/use/spark-exactly-once", "docs/reference/spark-options"],
+        "docs/use/spark": [
+            "docs/use/poison-row",
+            "docs/use/spark-copies",
+            "docs/use/spark-exactly-once",
+            "docs/reference/spark-options",
+        ],
         "docs/operate/spark": ["docs/operate/spark-platforms", "docs/operate/spark-without-pip"],
     },
     "Test": {

@@ -63,7 +63,9 @@ def test_records_of_the_new_owner_are_waited_for(
         accepted, total = accepted + one_by_one, total + one_by_one + by_batch
         at += 1e6
         if seen:
-            owner.update(shown(at, accepted, total - min(1, one_by_one), inside=min(1, one_by_one)), 0.0, unheard, set())
+            owner.update(
+                shown(at, accepted, total - min(1, one_by_one), inside=min(1, one_by_one)), 0.0, unheard, set()
+            )
         counts.taken_over(at + 2)
         assert counts.backlogs.earliest() is None, "what has ended has no age"
     owner = lane(counts)

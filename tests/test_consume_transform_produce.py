@@ -1,5 +1,5 @@
-"""Exactly once from topic to topic: instances are killed and paused, groups rebalance, coordinators move, answers are
-lost. integration/test_consume_transform_produce_kafka.py has the same on Kafka."""
+"""Exactly once from topic to topic: instances are killed and paused, groups rebalance, coordinators move, offsets are
+refused, answers are lost. integration/test_consume_transform_produce_kafka.py has the same on Kafka."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 from safeproducer.testing import FakeCluster
 from tests.transforming import GROUP, INSTANCES, LOST, PARTITIONS, SOURCE, TARGET, play
 
+REFUSED = [("TxnOffsetCommit", 22), ("EndTxn", 120)]
+"""Requests, and the errors for which a transaction has to be aborted: ILLEGAL_GENERATION, TRANSACTION_ABORTABLE."""
 NAMES = [GROUP, *(f"tx-{number}" for number in range(INSTANCES))]
 
 
@@ -27,10 +29,13 @@ def played(folder: Path, seed: int, records: int, rate: int) -> None:
         def lose() -> None:
             cluster.lose_acks(api=rng.choice(LOST))
 
+        def refuse() -> None:
+            cluster.fail_next(*rng.choice(REFUSED))
+
         def move() -> None:
             cluster.move_coordinator(rng.choice(NAMES))
 
-        found = play(cluster.bootstrap, folder, seed, records, rate, [rebalance, lose, lose, move])
+        found = play(cluster.bootstrap, folder, seed, records, rate, [rebalance, lose, lose, refuse, move])
         assert found["SIGKILL"], found
         assert found["SIGSTOP"], found
         assert sum(cluster.groups()[GROUP].offsets.values()) == records

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -356,6 +357,48 @@ def test_hooks_and_the_snapshot_tell_what_became_of_transactions(cluster: FakeCl
         assert producer.snapshot().transactions == TransactionsSnapshot(committed=2, aborted=1, unknown=1, renewed=1)
     with SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0}) as plain:
         assert plain.snapshot().transactions is None
+
+
+def late(producer: Any, cluster: FakeCluster, api: str, number: int) -> bool:
+    """A request of a transaction is held back, and asked for again. It arrives in the next one: whether it ends that or
+    adds to it. Transactions are committed and aborted in turn."""
+    ends = ("commit_transaction", "abort_transaction")[number % 2]
+    producer.begin_transaction()
+    if api == "Produce":
+        cluster.hold_next(api)
+    producer.produce("t", b"first %d" % number)
+    if api == "EndTxn":
+        assert producer.flush(PATIENCE) == 0
+        cluster.hold_next(api)
+        getattr(producer, ends)(PATIENCE)
+    else:
+        producer.commit_transaction(PATIENCE)
+    assert cluster.held_back == 1
+    before = committed(cluster)
+    producer.begin_transaction()
+    producer.produce("t", b"second %d" % number)
+    assert producer.flush(PATIENCE) == 0
+    let_in(cluster, api)
+    return cluster.transactions()["shop"].state != "Ongoing" or committed(cluster) != before
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("made", [Producer, SafeProducer], ids=["confluent_kafka", "SafeProducer"])
+@pytest.mark.parametrize("api", ["EndTxn", "Produce"])
+def test_of_two_hundred_late_requests_none_does_anything(
+    cluster: FakeCluster, made: Callable[..., Any], api: str, record_property: Callable[[str, object], None]
+) -> None:
+    """Fifty of each kind and each version. With confluent_kafka each late end ends another transaction."""
+    harm, count = 0, 10 if made is Producer else 50
+    for number in range(count):
+        producer = made(config(cluster))
+        producer.init_transactions(PATIENCE)
+        harm += late(producer, cluster, api, number)
+        for end in (partial(producer.abort_transaction, PATIENCE), producer.close):
+            with contextlib.suppress(KafkaException):  # a transaction that was ended by the late request is fatal
+                end()
+    record_property("harm", harm)
+    assert harm == (count if made is Producer and api == "EndTxn" else 0)
 
 
 # --- planted ---------------------------------------------------------------------------------------------------------

@@ -32,6 +32,8 @@ def run(bootstrap: str, name: str, group: str, source: str, target: str) -> None
             with producer.transaction(PATIENCE, offsets_of=consumer):
                 for message in messages:
                     producer.produce(target, message.value(), partition=message.partition())
+                if len(messages) % 2:  # in the log when the offsets are refused
+                    producer.flush(PATIENCE)
         except FatalError:
             raise
         except KafkaException:

@@ -49,3 +49,30 @@ def test_a_late_end_ends_no_other_transaction(
     with contextlib.suppress(KafkaException):
         getattr(producer, "abort_transaction" if ends == "commit" else "commit_transaction")(PATIENCE)
     assert committed(kafka_tapped, place) == ([b"first", b"second"] if ends == "commit" else [])
+
+
+@pytest.mark.parametrize(("cls", "ends"), [(Producer, "commit"), (SafeProducer, "commit"), (SafeProducer, "abort")])
+def test_a_late_record_is_in_no_other_transaction(
+    kafka_tapped: KafkaCluster, tap: Tap, topic: Callable[..., str], cls: Any, ends: str
+) -> None:
+    """It was sent again and committed, or given up: librdkafka ends no abort then, and the next transaction does."""
+    place = topic(partitions=1, on=kafka_tapped)
+    config = {"bootstrap.servers": kafka_tapped.bootstrap, "transactional.id": uuid.uuid4().hex, "log_level": 0}
+    producer = cls({**config, "socket.timeout.ms": 1_000})
+    producer.init_transactions(PATIENCE)
+    producer.begin_transaction()
+    tap.drop_requests("Produce", 1, keep_open=True)
+    producer.produce(place, b"v", key=b"first")
+    while tap.drops_left:
+        producer.poll(0.05)
+    with contextlib.nullcontext() if ends == "commit" else pytest.raises(KafkaException):
+        getattr(producer, f"{ends}_transaction")(PATIENCE if ends == "commit" else 3)
+    producer.begin_transaction()
+    producer.produce(place, b"v", key=b"second")
+    assert producer.flush(PATIENCE) == 0
+    assert tap.deliver_late() == 1
+    first = [b"first"] if ends == "commit" else []
+    assert committed(kafka_tapped, place) == first
+    producer.commit_transaction(PATIENCE)
+    assert committed(kafka_tapped, place) == [*first, b"second"]
+    producer.close()

@@ -42,7 +42,7 @@ SIDE_BAR: dict[str, dict[str, list[str]]] = {
     "Use": {
         "docs/use/quickstart": ["docs/use/examples", "examples/README"],
         "docs/use/run": [],
-        "docs/use/outcomes-and-errors": [],
+        "docs/use/outcomes-and-errors": ["docs/use/transactions"],
         "docs/use/asyncio": [],
         "docs/use/ordering-and-lanes": [],
         "docs/use/callbacks-signals-threads": [],
@@ -71,7 +71,7 @@ SIDE_BAR: dict[str, dict[str, list[str]]] = {
         "docs/operate/spark": ["docs/operate/spark-platforms", "docs/operate/spark-without-pip"],
     },
     "Test": {
-        "docs/test/fakecluster": ["docs/test/conformance"],
+        "docs/test/fakecluster": ["docs/test/transactions", "docs/test/conformance"],
         "docs/test/pytest": [],
         "docs/test/spark": [],
     },

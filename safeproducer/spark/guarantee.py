@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
-from safeproducer.settings.own_settings import MODE, ORDERING
 from safeproducer.spark.java_settings import INT, refused, whole_number
 
 SINK_PREFIX = "safeproducer.spark."
@@ -48,7 +48,7 @@ class ExactlyOnce:
     sink_id: str
     slots: int
     marker_topic: str
-    transaction_timeout: float
+    transaction_timeout: int
     adopt_from: int | None = None
 
     @property
@@ -61,13 +61,12 @@ class ExactlyOnce:
         """The group whose one offset says how many slots there are. It ends in no number: it is no sink's `group`."""
         return f"{self.sink_id}-slots"
 
-    def transactional_id(self, slot: int) -> str:
-        return f"{self.sink_id}-{slot}"
-
     def settings(self, slot: int) -> dict[str, str]:
         """Of librdkafka, for the producer of this slot."""
-        milliseconds = str(round(self.transaction_timeout * 1000))
-        return {"transactional.id": self.transactional_id(slot), "transaction.timeout.ms": milliseconds}
+        return {
+            "transactional.id": f"{self.sink_id}-{slot}",
+            "transaction.timeout.ms": str(self.transaction_timeout * 1000),
+        }
 
 
 def exactly_once(options: Mapping[str, str], weak: Sequence[str], deadline: float) -> ExactlyOnce | None:
@@ -91,18 +90,15 @@ def exactly_once(options: Mapping[str, str], weak: Sequence[str], deadline: floa
     if weak:
         problem = f"{_NEEDS} idempotence, which kafka.{weak[0]} switches off"
         raise refused(GUARANTEE, text, problem, f"Leave kafka.{weak[0]} out")
-    for name, good in ((ORDERING, ("partition",)), (MODE, ("auto", "passthrough"))):
-        if options.get(name, good[0]) not in good:
-            problem = f"{_NEEDS} one producer that holds nothing back, and {GUARANTEE} is {EXACTLY_ONCE}"
-            raise refused(name, options[name], problem, f"Set it to {' or '.join(good)}, or leave it out")
     for name, way_out in ((SINK_ID, "a name that no other query has"), (SLOTS, "how many tasks write, as in 4")):
         if not options.get(name, "").strip():
             raise refused(name, options.get(name, ""), f"it is not set, and {_NEEDS} it", f"Give {way_out}")
+    seconds = ceil(deadline)
     return ExactlyOnce(
         _name(options, SINK_ID, ""),
         _whole(options, SLOTS, 1, _MOST_SLOTS),
         _name(options, MARKER_TOPIC, _MARKERS),
-        _timeout(options, deadline),
+        _whole(options, TRANSACTION_TIMEOUT, seconds, INT // 1000) if TRANSACTION_TIMEOUT in options else seconds,
         _whole(options, ADOPT_FROM, 0, INT) if ADOPT_FROM in options else None,
     )
 
@@ -118,19 +114,10 @@ def _name(options: Mapping[str, str], option: str, default: str) -> str:
 def _whole(options: Mapping[str, str], option: str, least: int, most: int) -> int:
     found = whole_number(options[option], least, most)
     if found is None:
-        raise refused(option, options[option], f"it must be a whole number from {least} to {most}", "Correct it")
+        of_deadline = f": {SINK_PREFIX}deadline counts, too" * (option == TRANSACTION_TIMEOUT)
+        problem = f"it must be a whole number from {least} to {most}{of_deadline}"
+        raise refused(option, options[option], problem, "Correct it")
     return found
-
-
-def _timeout(options: Mapping[str, str], deadline: float) -> float:
-    if TRANSACTION_TIMEOUT not in options:
-        return deadline
-    found = whole_number(options[TRANSACTION_TIMEOUT], 1, INT // 1000)
-    if found is None or found < deadline:
-        problem = f"it must be a whole number of seconds, and no less than the deadline of a row, {deadline:g}"
-        way_out = f"Make it longer, or {SINK_PREFIX}deadline shorter"
-        raise refused(TRANSACTION_TIMEOUT, options[TRANSACTION_TIMEOUT], problem, way_out)
-    return float(found)
 
 
 def explained(code: str, text: str, sink: ExactlyOnce) -> str:
@@ -142,7 +129,5 @@ def explained(code: str, text: str, sink: ExactlyOnce) -> str:
     if right is None:
         return text
     prefixed = "--resource-pattern-type prefixed" * right.endswith(" ")
-    command = (
-        "kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:NAME --operation Describe --operation"
-    )
-    return f"{text}. Grant it: {command} {right.format(sink)}{prefixed}"
+    command = "kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:NAME --operation Describe"
+    return f"{text}. Grant it: {command} --operation {right.format(sink)}{prefixed}"

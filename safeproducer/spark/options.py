@@ -155,7 +155,7 @@ class Options:
         own = {name: text for name, text in options.items() if name in OWN_SETTINGS}
         once = exactly_once(options, weak_settings(config), _deadline(options, kafka))
         _refuse_two_limits(config, own)
-        _check_own({**config, **own})
+        _check_own({**config, **own}, once is not None)
         deadline = _deadline(options, kafka)
         times = {"delivery.timeout.ms": str(round(deadline * 1000)), **_linger(kafka, deadline)}
         _refuse_contradictions(kafka, weak_settings(config), deadline)
@@ -284,11 +284,11 @@ def _refuse_two_limits(config: Mapping[str, str], own: Mapping[str, str]) -> Non
         raise refused(MAX_BLOCK_MS, own[MAX_BLOCK_MS], problem, "Leave one of the two out")
 
 
-def _check_own(config: dict[str, str]) -> None:
+def _check_own(config: dict[str, str], transactional: bool) -> None:
     """The producer will check the same, and what only an executor knows: whether a directory can be used there."""
     id_settings.take(config, False, lambda _directory: None, {})
     own = own_settings.take(config, {})
-    own.refuse_contradictions(not weak_settings(config), False)
+    own.refuse_contradictions(not weak_settings(config), transactional)
 
 
 def weak_settings(config: Mapping[str, str]) -> list[str]:

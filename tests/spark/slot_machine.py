@@ -72,7 +72,9 @@ class Rules:
     steps: Any = markers.steps
     check_start: Callable[..., None] = markers.check_start
     group: Callable[[ExactlyOnce], str] = lambda sink: sink.group
-    transactional_id: Callable[[ExactlyOnce, int, Random], str] = lambda sink, slot, _: sink.transactional_id(slot)
+    transactional_id: Callable[[ExactlyOnce, int, Random], str] = lambda sink, slot, _: sink.settings(slot)[
+        "transactional.id"
+    ]
     commits_again: bool = False
     """A session writes and commits anew when its commit has no answer."""
     claims: bool = True

@@ -216,6 +216,19 @@ def test_rows_that_fail_end_the_attempt_and_are_not_written(cluster: FakeCluster
     assert seen(cluster) == WHOLE
 
 
+def test_a_topic_that_takes_smaller_batches_and_comes_later(
+    cluster: FakeCluster, once: Once, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another producer would end the transaction: the next attempt knows from the start how large batches may be."""
+    monkeypatch.setattr(slot, "_names", set())
+    cluster.create_topic("small", 1, config={"max.message.bytes": "5000"})
+    later = [batch([b"1-"], topic=["rows"]), batch([b"x" * 400] * 50, topic=["small"] * 50)]
+    with pytest.raises(KafkaWriteError, match="OUTGROWN"):
+        attempt(once(None), later)
+    assert attempt(once(None), later, 1).slot == "written"
+    assert (seen(cluster), len(cluster.log("small", isolation="read_committed"))) == ([1], 50)
+
+
 def test_what_spark_raises_in_the_middle_ends_the_attempt(cluster: FakeCluster, once: Once) -> None:
     """An upstream task failed; its error goes on."""
 

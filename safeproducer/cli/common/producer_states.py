@@ -101,18 +101,14 @@ class BrokerQuestions:
     def open_transactions(self, brokers: Sequence[int]) -> list[OpenTransaction]:
         """Of which these are the coordinators, and which this user may describe; the oldest first."""
         listed = self._answer(self._admin.list_transactions, broker_ids=brokers, state_filters=["Ongoing"])
-        ids, now = [one.transactional_id for each in listed.values() for one in each], time.time()
-        found = [
-            OpenTransaction(
-                name,
-                now - one.transaction_start_time_ms / 1000,
-                one.transaction_timeout_ms / 1000,
-                tuple(sorted(map(tuple, one.topic_partitions))),
-            )
-            for name, one in (self._answer(self._admin.describe_transactions, ids) if ids else {}).items()
-            if one.transaction_start_time_ms != _NONE  # else it has ended since
+        ids = [one.transactional_id for each in listed.values() for one in each]
+        found, now = self._answer(self._admin.describe_transactions, ids) if ids else {}, time.time()
+        opened = [
+            OpenTransaction(name, now - began / 1000, limit / 1000, tuple(sorted(map(tuple, partitions))))
+            for name, (*_, limit, began, partitions) in found.items()
+            if began != _NONE  # else it has ended since
         ]
-        return sorted(found, key=lambda one: -one.age)
+        return sorted(opened, key=lambda one: -one.age)
 
     def sizes(self, brokers: Iterable[int]) -> dict[tuple[TopicPartition, int], tuple[float, int]]:
         """Partition and broker -> when it was asked, and the bytes of that replica."""

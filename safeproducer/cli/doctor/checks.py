@@ -323,16 +323,8 @@ def transactions_open(examined: Examined) -> list[Finding]:
         cure = "Brokers abort it at its time-out. A sink of PySpark (the id is sink.id-slot) ends it by its next task"
         if late:
             cure = "Look at the coordinator's log; kafka-transactions.sh abort ends it"
-        how, topic = Severity.WARNING if late else Severity.INFO, one.partitions[0][0]
-        found.append(
-            Finding(
-                how,
-                "transaction-open",
-                message,
-                f"{cure}.",
-                topic,
-            )
-        )
+        rest = message, f"{cure}.", one.partitions[0][0]
+        found.append(Finding(Severity.WARNING if late else Severity.INFO, "transaction-open", *rest))
     return found
 
 

@@ -93,7 +93,8 @@ class Storm(RunningQuery):
 
     def done(self) -> int:
         """How many files are written. A micro-batch may have two: see start_again()."""
-        return sum({report["batch_id"]: report["rows"] for report in self.reports()}.values()) // self.rows
+        rows: dict[int, int] = {report["batch_id"]: report["rows"] for report in self.reports()}
+        return sum(rows.values()) // self.rows
 
     def start_again(self) -> None:
         """With one more file: Spark's source waits for that where its driver died after it had noted the last one."""

@@ -19,6 +19,7 @@ BOUNDS: dict[str, dict[str, int]] = {
     "attributes of a class": {
         "each": 15,
         "testing/fake/state/cluster_state.py:ClusterState": 16,  # all that a cluster has
+        "spark/report.py:BatchReport": 16,  # what a report shows: public names
         "snapshot.py:Snapshot": 20,  # what snapshot() shows, field by field: public names, which stay
     },
     "lines of a module": {
@@ -47,9 +48,9 @@ BOUNDS: dict[str, dict[str, int]] = {
     },
     "whole": {
         "each": 0,
-        "files": 237,  # aim: 185; 12 of asyncio, 9 of FakeCluster's groups and transactions, 11 of replication quotas
+        "files": 243,  # aim: 185; 12 of asyncio, 9 of FakeCluster's groups and transactions, 11 of replication quotas
         "files under 60 lines": 11,
-        "lines": 42_068,  # aim: 26 500 without testing/; FakeCluster 1 870, asyncio 1 900, Spark 700
+        "lines": 42_933,  # aim: 26 500 without testing/; FakeCluster 1 870, asyncio 1 900, Spark 1 565
         "lines of pipeline/ and policy/": 15_288,  # aim: 11 000; 521 of many partitions, 282 of transactions
         "reads through three dots": 78,  # aim: 28, one per 1 000 lines; 4 of asyncio, 4 of Spark
         "closures upward": 3,

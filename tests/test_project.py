@@ -148,7 +148,13 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
         notices = [name for name in archive.namelist() if name.endswith("licenses/LICENSE")]
         bills = {Path(name).name for name in archive.namelist() if ".dist-info/sboms/" in name}
     modules = (path.relative_to(ROOT).as_posix() for path in (ROOT / "safeproducer").rglob("*.py"))
-    assert inside == {*modules, "safeproducer/py.typed", "pyspark_safeproducer.py", "pytest_safeproducer.py"}
+    assert inside == {
+        *modules,
+        "safeproducer/testing/schemas.json",
+        "safeproducer/py.typed",
+        "pyspark_safeproducer.py",
+        "pytest_safeproducer.py",
+    }
     assert len(notices) == 1
     extras = PYPROJECT["project"]["optional-dependencies"]
     assert bills == {f"safeproducer-{name}.cdx.json" for name in ("core", *extras)}

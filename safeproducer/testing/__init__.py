@@ -45,7 +45,6 @@ def __getattr__(name: str) -> Any:
         if name in names:
             try:
                 found = import_module(f"{__name__}.{module}")
-                import_module(f"{__name__}.wire").find_schemas()  # else each connection would fail
             except ModuleNotFoundError as error:
                 needs = f"FakeCluster needs the package {error.name}: pip install 'safeproducer[testing]'"
                 raise ModuleNotFoundError(needs, name=error.name) from None

@@ -1,25 +1,22 @@
-"""This module makes bytes of Kafka's messages and back. No other one touches the wire library.
+"""This module makes bytes of Kafka's messages and back.
 
-The schemas are those that kafka-python ships (extra ``safeproducer[testing]``). Those of KIP-848 (how consumers join a
-group), KIP-1242 (a client says which cluster and broker it means) and KIP-1269 (batches to retain) are added here.
-Reading and writing is :mod:`codec`'s, because a tap and a fake broker need three things the library's own codec does
-not give: declared lengths checked against the bytes left, unknown tagged fields kept through a round trip, and one
-error, :class:`WireError`, for whatever is wrong with the bytes.
+The schemas are Kafka's own (``schemas.json``; ``scripts/lib/schemas.py`` takes them from its jar). That of KIP-1269
+(batches to retain) is added here. Reading and writing is :mod:`codec`'s. It checks declared lengths against the bytes
+left, keeps unknown tagged fields through a round trip, and has one error, :class:`WireError`, for whatever is wrong
+with the bytes.
 
-A *frame* is what follows the four size bytes on the connection. Importing this module is cheap: a schema is loaded
-when its API is first used. All functions are pure and may be called from any thread.
+A *frame* is what follows the four size bytes on the connection. Importing this module is cheap: the schemas are loaded
+when an API is first used. All functions are pure and may be called from any thread.
 
 KIP-1269's prose has its field in each partition of an answer, its schema beside the partitions of a topic. Here both
 can be read and written; FakeCluster's `kip_1269_field` chooses.
 """
 
 import json
-import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,56 +33,6 @@ from safeproducer.testing.codec import (
     struct_codec,
     write_tags,
 )
-
-_KEY = 68
-API_KEYS = {"ConsumerGroupHeartbeat": _KEY}
-
-
-def _field(name: str, kind: str, versions: str = "0+", **more: Any) -> dict[str, Any]:
-    return {"name": name, "type": kind, "versions": versions, **more}
-
-
-def _nullable(name: str, kind: str, versions: str = "0+", **more: Any) -> dict[str, Any]:
-    return _field(name, kind, versions, nullableVersions=versions, default="null", **more)
-
-
-_TOPICS: dict[str, Any] = {"fields": [_field("TopicId", "uuid"), _field("Partitions", "[]int32")]}
-_ASKED = [
-    *(_field(name, kind) for name, kind in (("GroupId", "string"), ("MemberId", "string"), ("MemberEpoch", "int32"))),
-    *(_nullable(name, "string") for name in ("InstanceId", "RackId")),
-    _field("RebalanceTimeoutMs", "int32", default="-1"),
-    _nullable("SubscribedTopicNames", "[]string"),
-    _nullable("SubscribedTopicRegex", "string", "1+"),
-    _nullable("ServerAssignor", "string"),
-    _nullable("TopicPartitions", "[]TopicPartitions", **_TOPICS),
-]
-_ANSWERED = [
-    _field("ThrottleTimeMs", "int32"),
-    _field("ErrorCode", "int16"),
-    *(_nullable(name, "string") for name in ("ErrorMessage", "MemberId")),
-    *(_field(name, "int32") for name in ("MemberEpoch", "HeartbeatIntervalMs")),
-    _nullable("Assignment", "Assignment", fields=[_field("TopicPartitions", "[]TopicPartitions", **_TOPICS)]),
-]
-SCHEMAS: dict[str, dict[str, Any]] = {
-    name: {"name": name, "apiKey": _KEY, "validVersions": "0-1", "flexibleVersions": "0+", "fields": fields}
-    for name, fields in (("ConsumerGroupHeartbeatRequest", _ASKED), ("ConsumerGroupHeartbeatResponse", _ANSWERED))
-}
-"""As the files of Kafka spell them, by the name of such a file."""
-
-
-_VERSION = 5
-
-
-def extend_api_versions(schema: dict[str, Any]) -> None:
-    """Teach a schema of ApiVersions the version of this KIP, whose answer has nothing new; others are left alone."""
-    first, _, last = schema["validVersions"].partition("-")
-    if schema["name"] not in ("ApiVersionsRequest", "ApiVersionsResponse") or int(last or first) >= _VERSION:
-        return
-    schema["validVersions"] = f"{first}-{_VERSION}"
-    if schema["name"] == "ApiVersionsRequest":
-        since = f"{_VERSION}+"
-        schema["fields"] += [_nullable("ClusterId", "string", since), _field("NodeId", "int32", since, default="-1")]
-
 
 PRODUCE_VERSION = 14
 BATCHES_TO_RETAIN = "producer_state_batches_to_retain"
@@ -106,7 +53,7 @@ def extend_produce(schema: dict[str, Any]) -> None:
         since = f"{PRODUCE_VERSION}+"
         added = {"taggedVersions": since, "tag": _TAG, "default": str(DEFAULT_BATCHES_TO_RETAIN)}
         for fields in (partitions["fields"], topics["fields"]):
-            fields.append(_field(_SCHEMA_NAME, "int32", since, **added))
+            fields.append({"name": _SCHEMA_NAME, "type": "int32", "versions": since, **added})
 
 
 Kind = Literal["Request", "Response"]
@@ -136,27 +83,17 @@ class RequestHeader:
     body: int | None
 
 
-@lru_cache(maxsize=1)
-def find_schemas() -> Path:
-    """The folder of the library's schemas. The library itself is not imported: that takes half a second."""
-    library = find_spec("kafka")
-    for place in (library.submodule_search_locations if library is not None else None) or ():
-        folder = Path(place, "protocol", "schemas", "resources")
-        if folder.is_dir():
-            return folder
-    raise ModuleNotFoundError(
-        "reading Kafka's wire format needs kafka-python 3: install safeproducer[testing]", name="kafka"
-    )
-
-
-@lru_cache(maxsize=1)
-def _api_keys() -> dict[str, int]:
-    found = dict(API_KEYS)
-    for path in find_schemas().glob("*Request.json"):
-        key = re.search(r'"apiKey":\s*(\d+)', path.read_text(encoding="utf-8"))
-        if key is not None:
-            found[path.name.removesuffix("Request.json")] = int(key[1])
+@cache
+def _schemas() -> dict[str, dict[str, Any]]:
+    """All, by the name of Kafka's file."""
+    found: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("schemas.json").read_text(encoding="utf-8"))
     return found
+
+
+@cache
+def _api_keys() -> dict[str, int]:
+    requests = (schema for name, schema in _schemas().items() if name.endswith("Request"))
+    return {schema["name"].removesuffix("Request"): schema["apiKey"] for schema in requests}
 
 
 @lru_cache(maxsize=256)
@@ -174,13 +111,9 @@ def api_key(api: str) -> int:
 
 @cache
 def _schema(api: str, kind: Kind) -> Mapping[str, Any]:
-    path = find_schemas() / f"{api}{kind}.json"
-    if path.stem in SCHEMAS:
-        return SCHEMAS[path.stem]
-    if not path.exists():
+    schema = _schemas().get(f"{api}{kind}")
+    if schema is None:
         raise WireError(f"there is no schema of {api}")
-    schema: dict[str, Any] = json.loads(re.sub(r"(?m)^\s*//.*$", "", path.read_text(encoding="utf-8")))
-    extend_api_versions(schema)
     extend_produce(schema)
     shared = {struct["name"]: struct["fields"] for struct in schema.get("commonStructs", ())}
     schema["fields"] = _with_shared(schema["fields"], shared)

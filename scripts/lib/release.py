@@ -19,8 +19,17 @@ from packaging.utils import canonicalize_name
 
 VERSION = re.compile(r'^__version__ = "(\d+\.\d+\.\d+)"$', re.MULTILINE)
 MODULES = ("pyspark_safeproducer.py", "pytest_safeproducer.py")
-PAPERS = ("README.md", "CHANGELOG.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "pyproject.toml")
-OF_THE_WHEEL = ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")
+PAPERS = (
+    "README.md",
+    "CHANGELOG.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "LICENSE",
+    "NOTICE",
+    "pyproject.toml",
+)
+OF_THE_WHEEL = ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE", "licenses/NOTICE")
 OF_THE_BUILD = ("requirements/extras", "scripts/lib/sbom.py")
 """The source archive has them, as they make the bills of materials of its wheel."""
 

@@ -553,7 +553,7 @@ def test_offsets_of_a_group_that_was_not_added(grouped: Tx, version: int, error:
         ({"producer_id": 5}, INVALID_MAPPING),
         ({"transactional_id": "nobody"}, INVALID_MAPPING),
         ({"group_id": ""}, INVALID_GROUP_ID),
-        ({"generation_id": 5, "member_id": "nobody"}, UNKNOWN_MEMBER),
+        ({"generation_id_or_member_epoch": 5, "member_id": "nobody"}, UNKNOWN_MEMBER),
         ({"topic": "nowhere"}, UNKNOWN_TOPIC),
     ],
     ids=str,

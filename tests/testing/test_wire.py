@@ -9,6 +9,7 @@ import sys
 import tracemalloc
 import uuid
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from safeproducer.testing import wire
 from safeproducer.testing.codec import WireError
 from safeproducer.testing.produce import read_batch_headers
 from tests.produce_messages import read_produce, read_produce_answer
+from tests.test_project import ROOT, script
 
 with warnings.catch_warnings():
     # kafka-python loads its schemas in a way that Python deprecates.
@@ -30,6 +32,7 @@ with warnings.catch_warnings():
     oracle_transaction = importlib.import_module("kafka.protocol.producer.transaction")
     oracle_records = importlib.import_module("kafka.record.default_records")
 
+KAFKA_JARS = sorted(ROOT.glob(".cache/kafka-4.4.0/lib/kafka-clients-*.jar"))
 TOPIC_ID = uuid.UUID("6a5e3f1c-9f0f-4b7e-9d53-0f6d0c1b2a34")
 CLIENTS = {"kafka 1": 3, "aiokafka": 7, "kafka-python": 9, "librdkafka": 10, "java 4.0": 12, "java": 13}
 
@@ -355,22 +358,42 @@ def test_values_a_message_cannot_hold_are_wire_errors(body: dict[str, Any]) -> N
         wire.encode_request("Produce", 10, 1, None, body)
 
 
-def test_library_is_named_when_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without kafka-python the error names the extra that brings it."""
-    monkeypatch.setattr(wire, "find_spec", lambda name: None)
-    wire.find_schemas.cache_clear()
-    try:
-        with pytest.raises(ModuleNotFoundError, match=r"safeproducer\[testing\]"):
-            wire.find_schemas()
-    finally:
-        wire.find_schemas.cache_clear()
+def test_schemas_are_those_of_kafka() -> None:
+    """Each message has both halves, nothing is in the file that makes no bytes, and the keys are Kafka's."""
+    schemas = wire._schemas()
+    apis = {name.removesuffix("Request") for name in schemas if name.endswith("Request")}
+    assert {f"{api}{kind}" for api in apis for kind in ("Request", "Response")} == set(schemas)
+    assert "about" not in str(schemas)
+    assert {api: wire.api_key(api) for api in ("Produce", "Fetch", "ConsumerGroupHeartbeat")} == {
+        "Produce": 0,
+        "Fetch": 1,
+        "ConsumerGroupHeartbeat": 68,
+    }
 
 
-def test_library_is_never_imported() -> None:
-    """Reading a message does not import kafka-python, which would cost half a second and change its registries."""
-    code = (
-        "import sys; from safeproducer.testing import wire; "
-        "frame = wire.encode_request('Produce', 10, 1, None, {}); wire.read_request_header(frame); "
-        "sys.exit('kafka' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+@pytest.mark.skipif(not list(KAFKA_JARS), reason="no Kafka in .cache: scripts/test brings it")
+def test_schemas_are_taken_from_the_jar_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody edited the file by hand."""
+    made = script("schemas")
+    before = made.FILE.read_text(encoding="utf-8")
+    monkeypatch.setattr(made, "FILE", tmp_path / "schemas.json")
+    made.main(*map(str, KAFKA_JARS), *wire._schemas())
+    assert made.FILE.read_text(encoding="utf-8") == before
+
+
+def test_no_other_client_is_needed() -> None:
+    """FakeCluster works without kafka-python, and so beside its version 2; its clients' records arrive."""
+    code = """
+import sys
+sys.modules["kafka"] = sys.modules["aiokafka"] = None
+from safeproducer import SafeProducer
+from safeproducer.testing import FakeCluster
+with FakeCluster() as cluster:
+    cluster.create_topic("t")
+    producer = SafeProducer({"bootstrap.servers": cluster.bootstrap})
+    producer.produce("t", "x")
+    producer.close(20)
+    print(len(cluster.log("t")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr

@@ -57,7 +57,7 @@ _TITLES = {
 def embedded_cluster() -> FakeCluster:
     """Failure if what it needs is not installed."""
     with extra("the embedded brokers need", ", or name real brokers with --bootstrap-servers"):
-        from safeproducer.testing import FakeCluster  # noqa: PLC0415 - kafka-python is an extra
+        from safeproducer.testing import FakeCluster  # noqa: PLC0415 - an extra
     # A rate is measured over two seconds instead of eleven, or a burst would be forgiven too long to watch.
     return FakeCluster(BROKERS, broker_config={"quota.window.num": "2"})
 

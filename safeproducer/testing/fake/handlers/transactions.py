@@ -174,7 +174,9 @@ def txn_offset_commit(request: Request) -> Body:
         group = find(request, body["group_id"])
         if not body["group_id"]:
             raise GroupError(INVALID_GROUP_ID)
-        group.may_commit({"member_id": "", **body}, body.get("generation_id", -1), request.now, transactional=True)
+        group.may_commit(
+            {"member_id": "", **body}, body.get("generation_id_or_member_epoch", -1), request.now, transactional=True
+        )
         found = _member(request, body["transactional_id"], body["producer_id"], body["producer_epoch"])
         if version >= _RAISES_SINCE["TxnOffsetCommit"]:
             _add(request, found, groups=[group.id])

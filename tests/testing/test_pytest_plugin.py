@@ -165,7 +165,7 @@ def test_a_test_run_has_a_ledger_of_its_own(runner: Runner, monkeypatch: pytest.
 
 def test_without_its_extra_a_cluster_says_so_at_once() -> None:
     """Else each connection would fail inside it, and the test after a time-out."""
-    for missing in ("kafka", "google_crc32c"):
+    for missing in ("google_crc32c", "rbloom"):
         program = f"""
 import sys
 class Missing:

@@ -12,15 +12,17 @@ from confluent_kafka import Consumer
 
 from integration.kafka.cluster import KafkaCluster
 from integration.tap import Tap
+from tests.transformer import SESSION
 from tests.transforming import GROUP, LOST, PARTITIONS, SOURCE, TARGET, play
 
 COORDINATORS = ("__consumer_offsets", "__transaction_state")
 """Of one partition each: its leader coordinates all groups, or all transactions."""
+LOOKS = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 
 
 @pytest.fixture
 def cluster() -> Iterator[KafkaCluster]:
-    with KafkaCluster(3, tapped=True) as made:
+    with KafkaCluster(3, tapped=True, configs={LOOKS: "1000"}) as made:
         for topic in (SOURCE, TARGET):
             made.admin.create_topic(topic, PARTITIONS, 3)
         yield made
@@ -33,7 +35,7 @@ def played(cluster: KafkaCluster, folder: Path, seed: int, records: int, rate: i
     def visit() -> None:
         """A member that comes and leaves."""
         settings = {"bootstrap.servers": cluster.direct_bootstrap, "group.id": GROUP, "log_level": 0}
-        member = Consumer({**settings, "enable.auto.commit": False})
+        member = Consumer({**settings, "enable.auto.commit": False, "session.timeout.ms": SESSION})
         member.subscribe([SOURCE])
         member.poll(2)
         member.close()

@@ -498,3 +498,30 @@ def test_a_topic_that_was_refused_goes_on_beside_a_broker_that_hangs(
     assert "acknowledges nothing" not in said(producer, "t")
     cluster.resume(3)
     until(producer, lambda: nothing_blamed(producer), send)
+
+
+class Deaf(dict[Any, Any]):
+    """It keeps nothing."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+def test_brokers_that_hang_up_on_a_client_without_sasl_are_no_silence(mode: str, told: bool) -> None:
+    """librdkafka calls each connection up, and may tell no error where it tries others meanwhile."""
+    with FakeCluster(brokers=3, users={"u": "right"}) as cluster:
+        cluster.create_topic("t")
+        config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "safeproducer.mode": mode}
+        producer = SafeProducer(config)
+        if not told:
+            engine_of(producer).events.errors = Deaf()
+        try:
+            producer.produce("t", b"x")
+            causes = r"cannot be reached|hung up before|no broker has answered|for a broker: none is connected"
+            until(producer, lambda: re.search(causes, said(producer)) and "security.protocol" in said(producer))
+            until(producer, lambda: not producer.health(unresolved_for=0.5).ok)
+            assert codes(producer) <= {"no_broker", "client_error", "unknown_topic"}
+        finally:
+            producer.close(0)

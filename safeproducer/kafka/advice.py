@@ -143,7 +143,7 @@ _RULES = (
     _rule(
         "_TIMED_OUT _TRANSPORT _ALL_BROKERS_DOWN REQUEST_TIMED_OUT NETWORK_EXCEPTION BROKER_NOT_AVAILABLE",
         "{address} cannot be reached or does not answer ({reason}): check bootstrap.servers, that the broker runs, "
-        "and that no firewall is in between.",
+        "that security.protocol is what its port expects, and that no firewall is in between.",
     ),
     _rule(
         "TOPIC_AUTHORIZATION_FAILED",
@@ -208,6 +208,9 @@ _RULES = (
         "The broker refused a neighbour of this record, and with it the whole batch ({reason}): give every record of "
         "a compacted topic a key, and produce this one again.",
     ),
+    _rule("INVALID_TIMESTAMP", "The topic does not take the record's timestamp: correct it, or this machine's clock."),
+    _rule("UNSUPPORTED_COMPRESSION_TYPE", "The broker does not know this compression: set another compression.type."),
+    _rule("UNKNOWN", "The broker met an error of its own: look into its log."),
     _rule("POLICY_VIOLATION", "A policy of the cluster forbids it ({reason}): ask its administrator."),
     _rule("KAFKA_STORAGE_ERROR", "The broker cannot write to its disk: its administrator must free or replace it."),
     _rule("_FENCED", "Another producer with the same transactional.id took over: stop this one, or give it its own."),

@@ -59,7 +59,7 @@ def judge(
 ) -> Health:
     """By what records wait for, and whether brokers answered or were not asked."""
     ok = account.state in ("open", "closed") and not any(one.code in _LASTS or one.harms for one in told)
-    if unreached is not None:
+    if unreached is not None and unreached.code not in [one.code for one in told]:
         told.append(unreached)
     if (cure := _ENDED.get(account.state)) is not None:
         told.insert(0, Cause(account.state, f"The producer is {account.state}", cure))

@@ -11,6 +11,7 @@ from operator import attrgetter, itemgetter
 from types import MappingProxyType
 
 from safeproducer.kafka.advice import advice
+from safeproducer.pipeline.closing import reached_nobody
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.counters import UNASSIGNED, TopicCounters
 from safeproducer.policy import diagnosis
@@ -60,8 +61,7 @@ def explanation(
         waiting = max(waiting, held + reports + sent)
         rows = [replace(row, unresolved=waiting) for row in rows or [PartitionSnapshot(topic, partition, 0, 0, 0, 0)]]
     subject = "" if topic is None else f" for {topic}{'' if partition is None else f' [{partition}]'}"
-    fatal = _FATAL if account.state == "fatal" else ""
-    further = _further(account, topic, located) if partition is not None else ""
+    further, fatal = "" if partition is None else _further(account, topic, located), _FATAL * (account.state == "fatal")
     told, cures = _reasons(located, rows, troubles, leaders, account)
     cure = "".join(f" {cure}" for cure in [*cures[:_MOST_REASONS], *([not_polled(polls).cure] if polls else [])])
     if not waiting:
@@ -70,8 +70,8 @@ def explanation(
     if not told and (left := waiting - reports) > 0:
         told.append(waits(left, located.linger))
     told += [not_polled(polls).sentence] if polls else []
-    wait = [row for row in rows if row.unresolved or row.held]
-    past = "; ".join([one.sentence for one in concerning(troubles, wait, leaders) if one.over][:_MOST_REASONS])
+    wait = concerning(troubles, [row for row in rows if row.unresolved or row.held], leaders)
+    past = "; ".join([one.sentence for one in wait if one.over][:_MOST_REASONS])
     over = f" Over by now, and not the cause: {past}." * bool(past)
     ended = f" ({_told(rows, located.failed)})" * any(row.failed for row in rows)
     also = _of_replicas(row for row in rows if not (stops(row) and (row.unresolved or row.held)))
@@ -176,7 +176,11 @@ class Inspection:
             ages[topic, UNASSIGNED] = age
         last, blocked = engine.failures.last.copy(), engine.serving.blocked(now)
         located = Located(reports, sent, counts, missing, sick, self._linger, last, lost, ages, blocked)
-        return account, located, list(self._troubles())
+        troubles, waited, why = list(self._troubles()), max(ages.values(), default=0.0), HoldReason.NO_BROKER
+        known = account.delivered or any(not one.over for one in troubles)
+        if waited >= diagnosis.SLOW and not known and reached_nobody(engine):
+            troubles.insert(0, Cause(why, "no broker has answered yet", why.cure, waited))
+        return account, located, troubles
 
     def held(self) -> Iterator[tuple[TopicPartition, str, int]]:
         """(partition, the code of its first cause, how many records wait), where a cause is known."""

@@ -114,7 +114,7 @@ class HoldReason(StrEnum):
     NO_BROKER = (
         "no_broker",
         "waits for a broker: none is connected",
-        "Check bootstrap.servers, and that its brokers run.",
+        "Check bootstrap.servers, that its brokers run, and that security.protocol is what their port expects.",
     )
     UNKNOWN_OUTCOME = (
         "unknown_outcome",

@@ -11,10 +11,8 @@ from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
 
-_SOON = 0.1
-"""Seconds within which counts are not read again."""
-_STILL = 3.0
-"""Seconds within which statistics show what a report tells, twice."""
+_SOON = 0.1  # seconds within which counts are not read again
+_STILL = 3.0  # seconds within which statistics show what a report tells, twice
 REFUSED_TIMES = 10
 """Records of a partition that were refused, and none delivered: it is no single bad record."""
 

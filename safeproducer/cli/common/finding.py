@@ -14,6 +14,7 @@ from typing import Any
 
 from safeproducer.cli.common.screen import Screen
 from safeproducer.kafka.admin import Configs
+from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.replication import Facts, Replicas, Side, ThrottledReplicas
 from safeproducer.policy.types import TopicPartition
 
@@ -26,6 +27,16 @@ class Severity(StrEnum):
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
+
+
+_CAUSES = {
+    "broker-silent": HoldReason.LEADER_SILENT.value,
+    "in-sync-below-minimum": "replication",
+    "in-sync-at-minimum": "replication",
+    "replication-throttle-left-over": "replication",
+    "host-over-limit": HoldReason.PRODUCER_ID_LIMIT.value,
+}
+"""Code -> that of the reason of health() for which records of a producer wait meanwhile, or may soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +53,8 @@ class Finding:
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form, without what does not apply."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        found = {**asdict(self), "cause": _CAUSES.get(self.code)}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 def exit_code(findings: Sequence[Finding]) -> int:

@@ -10,6 +10,7 @@ from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.stop import Failure
 from safeproducer.cli.doctor.census import Broker, Examined, Idle, PartitionCensus, TopicCensus
 from safeproducer.cli.doctor.host import Host
+from safeproducer.policy.hold_reason import HoldReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,16 @@ class Report:
             "host": _host(examined.host),
         }
         if self.failure is not None:
-            document["error"] = {"code": self.failure.code, "message": str(self.failure)}
+            told = {"code": self.failure.code, "message": str(self.failure), "cause": _cause(self.failure.code)}
+            document["error"] = {name: value for name, value in told.items() if value}
         return document
+
+
+def _cause(code: str) -> str:
+    """The code of the reason of health() for which records of a producer wait; "" for what concerns the command."""
+    if code == "UNKNOWN_TOPIC_OR_PART":
+        return HoldReason.UNKNOWN_TOPIC
+    return "client_error" if code[0] == "_" or code.isupper() else ""
 
 
 def _broker(broker: Broker) -> dict[str, Any]:

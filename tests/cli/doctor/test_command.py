@@ -461,3 +461,35 @@ def on_terminal(line: list[str], environment: dict[str, str]) -> bytes:
                 seen += found
         assert process.wait(30) == 0
     return seen
+
+
+CAUSES = {"replicas": "replication", "hangs": "leader_silent", "no topic": "unknown_topic", "away": "client_error"}
+
+
+@pytest.mark.parametrize("situation", CAUSES)
+def test_doctor_and_a_producer_tell_one_cause(command: Any, situation: str) -> None:
+    """By one code."""
+    with FakeCluster(brokers=3) as own:
+        own.create_topic("t", 1, replication_factor=3, config={"min.insync.replicas": "2"})
+        boot, leader, cause = own.bootstrap, own.leader("t")[0], CAUSES[situation]
+        topic = "other" if situation == "no topic" else "t"
+        with SafeProducer({"bootstrap.servers": boot, "log_level": 0}) as producer:
+            producer.produce("t", b"x")
+            assert producer.flush(20) == 0
+            stopped = {"replicas": {1, 2, 3} - {leader}, "away": {1, 2, 3}}
+            for broker in stopped.get(situation, ()):
+                own.stop(broker)
+            if situation == "hangs":
+                own.pause(leader)
+
+            def told() -> bool:
+                producer.produce(topic, b"x")
+                producer.poll(0.05)
+                return cause in {reason.code for reason in producer.health(unresolved_for=0.5).reasons}
+
+            wait_until(told, 30)
+            asked = "doctor", "--bootstrap-servers", boot, "--topic", topic, "--connect-timeout", "5", "--json"
+            found = json.loads(command.run(*asked).stdout)
+            producer.purge()
+    causes = {one.get("cause") for one in found["findings"]} | {found.get("error", {}).get("cause")}
+    assert causes - {None} == {cause}, found["findings"]

@@ -97,15 +97,17 @@ class _Session:
 
     def _init(self) -> None:
         _names.update(self._names)
-        self._worker = producers.take(self._options, sorted(_names))
-        self._worker.kafka.init_transactions(self._options.deadline)
-
-    def _read(self) -> Marker | None:
-        sink, slot, options = self._sink, self._task.partition, self._options
+        options, sink = self._options, self._sink
+        self._worker = producers.take(options, sorted(_names))
+        # Made here, it finds its coordinator meanwhile; it reads nothing yet.
         config = {**options.config, **options.resolve_secrets()}
         self._positions = Positions(config, sink.group, sink.marker_topic, options.deadline)
+        self._worker.kafka.init_transactions(options.deadline)
+
+    def _read(self) -> Marker | None:
+        slot = self._task.partition
         ((offset, metadata),) = self._positions.committed(range(slot, slot + 1))
-        return Marker.of(offset, metadata, sink)
+        return Marker.of(offset, metadata, self._sink)
 
     def _count(self) -> Print:
         by_topic: Counter[str] = Counter()

@@ -48,6 +48,7 @@ SIDE_BAR: dict[str, dict[str, list[str]]] = {
         "docs/use/callbacks-signals-threads": [],
         "docs/use/hooks-and-tracing": [],
         "docs/reference/configuration": ["docs/reference/api", "docs/reference/snapshot"],
+        "docs/benchmarks/report": ["benchmarks/README"],
         "docs/reference/differences": ["docs/reference/compatibility", "docs/use/leave"],
     },
     "Operate": {
@@ -91,7 +92,6 @@ SIDE_BAR: dict[str, dict[str, list[str]]] = {
         ],
         "docs/internals/invariants": ["docs/internals/librdkafka", "docs/internals/measurements"],
         "docs/internals/kips": [],
-        "benchmarks/README": [],
     },
 }
 
@@ -121,7 +121,7 @@ def _adapt(app: Any, name: str, source: list[str]) -> None:
             source[0] += _contents(pages[name])
     for words in KEYWORDS.get(name, ()):
         source[0] = f"```{{index}} ! {words}\n```\n\n{source[0]}"  # a main entry: others come behind all pages
-    source[0] = re.sub(r"(measurements\.md)#[\w-]+", r"\1", source[0])
+    source[0] = re.sub(r"((?:measurements|report)\.md)#[\w-]+", r"\1", source[0])
 
 
 def setup(app: Any) -> None:

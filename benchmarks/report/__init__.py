@@ -1,0 +1,1 @@
+"""Runs the benchmarks, and writes docs/benchmarks: figures, plots and a page. `scripts/report --help`."""

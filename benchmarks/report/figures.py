@@ -1,0 +1,159 @@
+"""What the report takes from the JSON of each benchmark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+HIGHER, LOWER = "higher", "lower"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of SafeProducer divided by the peer's, or a number that was counted (`peer` is empty).
+
+    `name` is unique in the report, and documents name it. `low` and `high` are quartiles; None with one measurement.
+    """
+
+    name: str
+    label: str
+    peer: str
+    value: float
+    better: str
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def text(self) -> str:
+        """As documents say it."""
+        if not self.peer:
+            return f"{self.value:g}"
+        return f"{self.value:.{0 if self.value >= 10 else 1 if self.value >= 2 else 2}f}"
+
+    @property
+    def peer_is_better(self) -> bool:
+        """Not within the quartiles."""
+        if self.better == HIGHER:
+            return bool(self.peer) and max(self.value, self.high or 0) < 1
+        return bool(self.peer) and min(self.value, self.value if self.low is None else self.low) > 1
+
+
+def slug(text: str) -> str:
+    """A name that can be linked to."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def figure(
+    case: str, label: str, peer: str, value: float | Mapping[str, float], better: str, short: str = ""
+) -> Figure:
+    """Of a number, or of a spread; `short` makes the name where the label is long."""
+    name = slug(f"{case} {short or label}")
+    if isinstance(value, Mapping):
+        return Figure(name, label, peer, value["median"], better, value["low"], value["high"])
+    return Figure(name, label, peer, value, better)
+
+
+STOCK = "confluent_kafka"
+
+
+def near(told: dict[str, Any]) -> Iterator[Figure]:
+    """Each call form, beside the broker."""
+    for case in told["cases"]:
+        where = f"{case['value_size']} B, {case['partitions']} partition{'s'[: case['partitions'] - 1]}"
+        for row in case["rows"]:
+            if not row["title"].startswith("stock"):
+                title = row["title"].replace("stock", STOCK)
+                short = f"{title.removeprefix('produce, ')} {case['value_size']} B {case['partitions']}"
+                speed = f"{title}, {where}: records a second"
+                yield figure("near", speed, STOCK, row["throughput"], HIGHER, f"{short} speed")
+                yield figure("near", f"{title}, {where}: CPU", STOCK, row["cpu"], LOWER, f"{short} CPU")
+
+
+def far(told: dict[str, Any]) -> Iterator[Figure]:
+    """Each number of lanes, on a long link; `budget 5` there is five lanes."""
+    for case in told["cases"]:
+        where = f"{case['title']}, round trip {case['rtt']:g} ms: records a second"
+        title = re.sub(r"saturated, ([^,]+).*", r"\1", case["title"])
+        for peer, speeds in ((STOCK, case["speed"]), ("Java", case["to_java"])):
+            for side, speed in speeds.items():
+                if side not in ("stock", "java"):
+                    lanes = re.sub(r"budget (\d+)", r"\1 lanes", side)
+                    short = f"{lanes} {case['rtt']:g} ms {title} {peer}".removesuffix(STOCK)
+                    yield figure("far", f"{lanes}, {where}, of {peer}", peer, speed, HIGHER, short)
+
+
+def memory(told: dict[str, Any]) -> Iterator[Figure]:
+    """Of a record that waits."""
+    for row in told["rows"]:
+        what = f"{row['value_size']} B, {row['callbacks']}"
+        short = what.removesuffix(", one callback for all")
+        yield figure("memory", f"memory of a record of {what}", STOCK, row["ratio"], LOWER, short)
+
+
+def first(told: dict[str, Any]) -> Iterator[Figure]:
+    """The first acknowledgement of a new producer."""
+    for case in told["cases"]:
+        sides = case["sides"]
+        for side, peer in (("auto", "stock"), ("auto", "stock, not idempotent")):
+            name = peer.replace("stock", STOCK)
+            what = f"first acknowledgement, round trip {case['rtt']:g} ms, of {name}"
+            value = sides[side]["median"] / sides[peer]["median"]
+            yield figure("first", what, name, value, LOWER, f"{case['rtt']:g} ms of {name}")
+
+
+def timeouts(told: dict[str, Any]) -> Iterator[Figure]:
+    """Random plans in which answers get lost while deadlines pass."""
+    for side, tally in told.items():
+        client = side.replace("stock", STOCK).replace("safe", "SafeProducer")
+        for what in ("duplicated", "lost", "unreported"):
+            if what in tally["records"]:
+                yield figure("timeouts", f"{client}: records {what}", "", tally["records"][what], LOWER)
+        broken = len(tally["broken_plans"])
+        yield figure("timeouts", f"{client}: plans of {tally['plans']} that broke a promise", "", broken, LOWER)
+
+
+def crash_loop(told: dict[str, Any]) -> Iterator[Figure]:
+    """Producer IDs that a loop of crashing processes leaves on the leader."""
+    for side, loop in (("SafeProducer, refuse", told["guarded"]), (STOCK, told["stock"])):
+        label = f"{side}: producer IDs of {loop['processes']} processes"
+        yield figure("crash-loop", label, "", loop["ids"], LOWER)
+
+
+def scale(told: dict[str, Any]) -> Iterator[Figure]:
+    """Many partitions: a phase, from the first produce() to the last report."""
+    runs = {(*(run["case"][name] for name in ("topics", "partitions", "rtt")), run["way"]): run for run in told["runs"]}
+    for (topics, partitions, rtt, way), run in runs.items():
+        peer = runs.get((topics, partitions, rtt, "stock"))
+        for name, phase in run["phases"].items() if peer and way != "stock" else ():
+            theirs = peer["phases"].get(name)
+            if theirs and not phase["missing"] and not theirs["missing"]:
+                where = f"{topics} topic{'s'[: topics - 1]} of {partitions}, answers after {rtt} ms"
+                label, short = f"{way}, {where}, {name} records", f"{way} {topics} of {partitions} {rtt} ms {name}"
+                yield figure("scale", f"{label}: time", STOCK, phase["wall"] / theirs["wall"], LOWER, f"{short} time")
+                yield figure("scale", f"{label}: CPU", STOCK, phase["cpu"] / theirs["cpu"], LOWER, f"{short} CPU")
+
+
+OURS, OWN_DROP_IN = "AsyncSafeProducer", "its AIOProducer"
+"""The second one is for code that was written for confluent_kafka's."""
+
+
+def aio(told: dict[str, Any]) -> Iterator[Figure]:
+    """Awaited records and many tasks, beside aiokafka and confluent_kafka's AIOProducer."""
+    late = {(each["what"], each["side"]): each["p50"] for each in told["latencies"]}
+    speed = {each["side"]: each for each in told["speeds"]}
+    for (what, side), p50 in late.items():
+        if side not in (OURS, OWN_DROP_IN) and (what, OURS) in late:
+            yield figure("aio", f"{what}: median of an await, of {side}", side, late[what, OURS] / p50, LOWER)
+    for side, each in speed.items():
+        if side not in (OURS, OWN_DROP_IN):
+            what, cpu, rate = each["what"], speed[OURS]["cpu"] / each["cpu"], speed[OURS]["rate"] / each["rate"]
+            yield figure("aio", f"{what}: CPU of a record, of {side}", side, cpu, LOWER)
+            yield figure("aio", f"{what}: records a second, of {side}", side, rate, HIGHER)
+
+
+def spark(told: dict[str, Any]) -> Iterator[Figure]:
+    """Writes by both doors."""
+    for bar in told["bars"]:
+        yield figure("spark", bar["what"], "see the name", bar["measured"], HIGHER if bar["at_least"] else LOWER)

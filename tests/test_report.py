@@ -1,0 +1,133 @@
+"""The report: its page, its plots and the figures in other documents are those of its JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import replace
+from typing import Any
+from xml.etree import ElementTree as Xml
+
+import pytest
+
+from benchmarks.report import __main__ as report
+from benchmarks.report.cases import CASES, Case
+from benchmarks.report.drawing import DARK, LIGHT, plot
+from benchmarks.report.figures import HIGHER, LOWER, Figure, figure
+from benchmarks.report.page import FACTS, FOLDER, ROOT, figures_of, page, quoted, unknown, where_others_are_better
+
+DOCUMENTS = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")} - set(FOLDER.glob("*.md")))
+FIGURES = [
+    Figure("a-speed", "speed", "a peer", 4.94, HIGHER, 4.5, 5.0),
+    Figure("a-cpu", "CPU", "a peer", 1.234, LOWER, 1.1, 1.3),
+    Figure("a-noise", "noise", "a peer", 1.02, LOWER, 0.9, 1.1),
+    Figure("a-count", "count", "", 20, LOWER),
+]
+
+
+@pytest.fixture(scope="module")
+def facts() -> dict[str, Any]:
+    """The report that is committed."""
+    found: dict[str, Any] = json.loads(FACTS.read_text(encoding="utf-8"))
+    return found
+
+
+def test_page_and_plots_are_those_of_the_figures(facts: dict[str, Any]) -> None:
+    """Somebody who edits a figure by hand, or forgets one of the files, fails this."""
+    before = {file.name: file.read_text(encoding="utf-8") for file in FOLDER.iterdir()}
+    written = page(facts, CASES)
+    assert before["report.md"] == written
+    compared = {f"{name}.svg" for name, case in facts["cases"].items() if any(each["peer"] for each in case["figures"])}
+    assert set(before) == {"report.md", "report.json", *compared}
+    for case in CASES:
+        told = [each for each in figures_of(facts["cases"][case.name]) if each.peer]
+        assert not told or before[f"{case.name}.svg"] == plot(case.title, told)
+
+
+def test_figures_of_documents_are_those_of_the_report(facts: dict[str, Any]) -> None:
+    """A link to a row of the report has the row's figure as its text, and the front page has no other ones."""
+    figures = {each.name: each for case in facts["cases"].values() for each in figures_of(case)}
+    assert len(figures) == sum(len(case["figures"]) for case in facts["cases"].values()), "a name stands twice"
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
+        assert unknown(text, figures) == []
+        assert quoted(text, figures) == text, document.name
+    front = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"\d\.\d+ times\b", front) == []
+    assert len(re.findall(r"report\.md#", front)) > 3
+
+
+def test_report_tells_the_machine_and_its_load(facts: dict[str, Any]) -> None:
+    """And the command of each case, and nothing that names the machine."""
+    assert set(facts["machine"]) == {"cores", "memory_gb", "system"}
+    assert set(facts["cases"]) == {case.name for case in CASES}
+    for case in facts["cases"].values():
+        assert case["command"].startswith("scripts/bench ")
+        assert len(case["load"]) == 2
+
+
+def test_page_begins_with_what_peers_do_better() -> None:
+    """The farthest first; within the quartiles nobody is better."""
+    case = replace(CASES[0], name="a", title="A")
+    others = [*FIGURES, Figure("a-slow", "slow", "a peer", 0.5, HIGHER)]
+    rows = list(where_others_are_better([(case, others)]))
+    assert [row.split(" | ")[0] for row in rows] == ["| slow", "| CPU"]
+    told = {"command": "scripts/bench a", "seconds": 1, "load": [1, 2], "others": 0.5, "failed": "", "figures": []}
+    made = {"quick": False, "machine": {"cores": 1, "memory_gb": 1, "system": "x"}, "versions": {"x": "1"}}
+    text = page({**made, "cases": {"a": {**told, "failed": "no broker"}}}, (case,))
+    assert re.findall(r"^## (.*)", text, re.MULTILINE) == ["Where others are better", "A"]
+    assert "It failed: `no broker`" in text
+
+
+def test_documents_get_the_figures_by_name() -> None:
+    """One that the report does not have stays, and is told."""
+    figures = {each.name: each for each in FIGURES}
+    text = "[5](docs/benchmarks/report.md#a-speed), [9](../benchmarks/report.md#a-count), [7](report.md#gone)"
+    assert quoted(text, figures) == text.replace("[5]", "[4.9]").replace("[9]", "[20]")
+    assert unknown(text, figures) == ["gone"]
+
+
+def test_plot_is_read_aloud_and_has_contrast() -> None:
+    """It has a title and a description, and each text can be read on its ground, light and dark."""
+    drawn = Xml.fromstring(plot("Plot & more", FIGURES[:3]))  # noqa: S314 - our own
+    space = {"s": "http://www.w3.org/2000/svg"}
+    assert drawn.findtext("s:title", namespaces=space) == "Plot & more"
+    assert drawn.findtext("s:desc", namespaces=space) == "speed: 4.9 times; CPU: 1.23 times; noise: 1.02 times"
+    assert [each.get("class") for each in drawn.findall("s:circle", space)] == ["ahead", "behind", "behind"]
+    for theme in (LIGHT, DARK):
+        for colour in (theme.text, theme.ahead, theme.behind):
+            lights = sorted(map(luminance, (colour, theme.ground)))
+            assert (lights[1] + 0.05) / (lights[0] + 0.05) >= 4.5
+
+
+def luminance(colour: str) -> float:
+    """As WCAG defines it."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize(
+    ("program", "failed", "values"),
+    [
+        ('print(\'{"rows": [{"x": 2}], "disturbance": 0.25}\')', "", [2]),
+        ("import sys; sys.exit('first\\nno broker came up')", "no broker came up", []),
+        ("print('{}')", "KeyError('rows')", []),
+    ],
+)
+def test_case_that_fails_is_shown_with_its_message(
+    monkeypatch: pytest.MonkeyPatch, program: str, failed: str, values: list[float]
+) -> None:
+    """And the others go on."""
+    real = report.subprocess.run
+
+    def run(_: list[str], **options: Any) -> Any:
+        return real([sys.executable, "-c", program], **options)
+
+    monkeypatch.setattr(report.subprocess, "run", run)
+    case = Case("a", "A", "a", "", "--few", lambda told: iter([figure("a", "x", "", told["rows"][0]["x"], LOWER)]))
+    told = report.measured(case, quick=True)
+    assert (told["command"], told["failed"]) == ("scripts/bench a --few", failed)
+    assert [each["value"] for each in told["figures"]] == values
+    assert told["others"] == (None if failed else 0.25)

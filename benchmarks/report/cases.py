@@ -41,7 +41,7 @@ CASES = (
     ),
     Case(
         "far",
-        "Far from the broker: several lanes",
+        "Far from the broker: records a second with several lanes",
         "lanes",
         "",
         "--rtt 100 --rounds 2 --seconds 3 --only saturated",

@@ -72,16 +72,16 @@ def near(told: dict[str, Any]) -> Iterator[Figure]:
 
 
 def far(told: dict[str, Any]) -> Iterator[Figure]:
-    """Each number of lanes, on a long link; `budget 5` there is five lanes."""
+    """Records a second of each number of lanes, on a long link; `budget 5` there is five lanes."""
     for case in told["cases"]:
-        where = f"{case['title']}, round trip {case['rtt']:g} ms: records a second"
         title = re.sub(r"saturated, ([^,]+).*", r"\1", case["title"])
         for peer, speeds in ((STOCK, case["speed"]), ("Java", case["to_java"])):
             for side, speed in speeds.items():
                 if side not in ("stock", "java"):
                     lanes = re.sub(r"budget (\d+)", r"\1 lanes", side)
                     short = f"{lanes} {case['rtt']:g} ms {title} {peer}".removesuffix(STOCK)
-                    yield figure("far", f"{lanes}, {where}, of {peer}", peer, speed, HIGHER, short)
+                    label = f"{lanes} beside {peer}: {title}, round trip {case['rtt']:g} ms"
+                    yield figure("far", label, peer, speed, HIGHER, short)
 
 
 def memory(told: dict[str, Any]) -> Iterator[Figure]:

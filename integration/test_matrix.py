@@ -23,9 +23,9 @@ HERE = "here"
 CLIENTS = (HERE, "client-2.13.2", "client-2.14.2", "client-2.15.1", "python-3.12", "python-3.13", "python-3.14")
 SPARKS = ("spark-3.5", "spark-4.0", "spark-4.1", HERE, "spark-4.3")
 ALL = 500
-NOT_BEFORE_2_16 = "cluster_id cluster-timed safe-id- held-id- is_not_open builder serializers_run aio_producer".split()
-"""No cluster_id(), no builders, another AIOProducer; one that was not initialised crashes, and a bad topic comes to the
-serializers."""
+_NEEDS_CLUSTER_ID = ("cluster_id", "cluster-timed", "safe-id-", "held-id-")
+NOT_BEFORE_2_16 = (*_NEEDS_CLUSTER_ID, "is_not_open", "builder", "serializers_run", "aio_producer")
+"""No builders, another AIOProducer; one that was not initialised crashes, and a bad topic comes to the serializers."""
 LONGEST = 900
 """Seconds of a part on a busy machine."""
 

@@ -22,7 +22,9 @@ from statistics import median
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
+import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 
 from integration import spark_once
 from integration.kafka.cluster import KafkaCluster
@@ -32,6 +34,9 @@ from integration.spark import run_script
 from integration.spark_running import RunningQuery
 from integration.spark_storm import DEATHS, STOP, STOPPED
 from integration.tap.tap import Tap
+from safeproducer.spark import slot
+from safeproducer.spark.options import Options
+from safeproducer.spark.task import Task, write_task
 
 SLOTS = 2
 FILE_ROWS = 2_000
@@ -299,6 +304,43 @@ def test_replays_are_found_there_and_others_stop_the_query(kafka_once: KafkaClus
         read_records(kafka_once.direct_bootstrap, topic, isolation="read_committed")
     )
     assert Counter((record.value or b"").decode() for record in committed) == Counter(rows)
+
+
+@pytest.mark.usefixtures("_no_idle_producer_left")
+def test_no_reader_waits_longer_than_the_time_out_of_a_transaction(
+    kafka_once: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And ten seconds, after which brokers look: a worker died with its rows sent, and no other attempt comes. Another
+    producer's record stands behind them."""
+    kafka_once.admin.create_topic("held-up", 1, 3)
+    settings = {"kafka.bootstrap.servers": kafka_once.direct_bootstrap, "topic": "held-up", **once("held-up")}
+    options = Options.parse({**settings, "safeproducer.spark.deadline": "5"})
+    left: list[slot._Session] = []
+
+    def dead(session: slot._Session, *_: Any) -> None:
+        left.append(session)
+        raise KeyboardInterrupt
+
+    rows = pa.RecordBatch.from_pydict({"value": [b"never committed"] * 100})
+    with monkeypatch.context() as patch:
+        patch.setattr(slot._Session, "_commit", dead)
+        patch.setattr(slot._Session, "close", lambda _: None)
+        with pytest.raises(KeyboardInterrupt):
+            write_task(iter([rows]), options, Task(0, 0, "query", 0, "run"))
+    other, began = Producer({"bootstrap.servers": kafka_once.direct_bootstrap}), time.monotonic()
+    other.produce("held-up", b"behind")
+    assert other.flush(20) == 0
+
+    def seen() -> bool:
+        (records,) = read_records(kafka_once.direct_bootstrap, "held-up", isolation="read_committed")
+        return [record.value for record in records] == [b"behind"]
+
+    assert not seen()
+    until(seen, "the transaction is aborted", 30)
+    print(json.dumps({"held up": time.monotonic() - began}))
+    assert time.monotonic() - began < 5 + 10 + 5  # the last five: of the machine
+    left[0].close()
+    assert seen()
 
 
 AT_LEAST_ONCE = {f"safeproducer.spark.{name}": None for name in ("guarantee", "sink.id", "slots", "marker.topic")}

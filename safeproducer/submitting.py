@@ -19,7 +19,7 @@ from safeproducer.errors import (
     TransactionError,
     TransactionUnknown,
 )
-from safeproducer.kafka.native import KafkaException, NativeProducer
+from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 from safeproducer.runtime import clock
 from safeproducer.runtime.log import logger
 from safeproducer.runtime.threads import BackgroundThread, InterruptSafeEvent
@@ -104,7 +104,7 @@ class Submitting:
         `transactional.id`, and for `offsets_of` what is no such consumer. An abort that has no answer is not told: the
         next transaction ends it first.
         """
-        offsets_in(offsets_of)
+        before = offsets_in(offsets_of)
         if self._SafeProducer__settings.transactional_id is None:  # type: ignore[attr-defined]
             raise TransactionError("set transactional.id, and call init_transactions() once, for transaction()")
         if self._SafeProducer__transactions.goes_on:  # type: ignore[attr-defined]
@@ -112,7 +112,7 @@ class Submitting:
         begin_transaction(self, timeout)
         try:
             yield self
-            offsets = offsets_in(offsets_of)
+            offsets = of_one_generation(before, offsets_in(offsets_of))
         except BaseException:
             abort(self, timeout)
             raise
@@ -130,6 +130,18 @@ def offsets_in(consumer: Any) -> tuple[Any, Any] | None:
         raise TransactionError(f"offsets_of={consumer!r} is no consumer: give one of confluent_kafka") from error
     if found[1] is None:
         raise TransactionError(f"offsets_of={consumer!r} has no group: give a consumer with a group.id")
+    return found
+
+
+def of_one_generation(before: tuple[Any, Any] | None, found: tuple[Any, Any] | None) -> tuple[Any, Any] | None:
+    """`found`, at the end of a block that has read. Raises TransactionAborted if the group was rebalanced in it.
+
+    The consumer begins anew at what is committed, or another one does: what the block has read before is read again,
+    and the coordinator takes the positions, as they are of the new generation.
+    """
+    if before is not None and before[0] and found is not None and before[1] != found[1]:
+        problem = "the group was rebalanced in the block: records that it has read are read again"
+        raise TransactionAborted(KafkaError(KafkaError.REBALANCE_IN_PROGRESS, problem))
     return found
 
 

@@ -320,6 +320,32 @@ def test_the_positions_of_a_consumer_go_into_the_transaction(cluster: FakeCluste
     consumer.close()
 
 
+def test_a_rebalance_in_a_block_that_reads_aborts(cluster: FakeCluster) -> None:
+    """The consumer reads from what is committed again; the coordinator takes positions of the new generation."""
+    consumer = reader(cluster)
+    with SafeProducer(transactional(cluster)) as producer:
+        producer.init_transactions(PATIENCE)
+        first = take(consumer, 1)
+        with producer.transaction(PATIENCE, offsets_of=consumer):
+            producer.produce("out", first[0].value())
+        with pytest.raises(TransactionAborted) as caught, producer.transaction(PATIENCE, offsets_of=consumer):  # noqa: PT012
+            for message in take(consumer, 2):
+                producer.produce("out", message.value())
+            member = consumer.consumer_group_metadata()
+            cluster.rebalance("g")
+            while consumer.consumer_group_metadata() == member:
+                consumer.consume(9, 0.2)
+        assert caught.value.args[0].name() == "REBALANCE_IN_PROGRESS"
+        assert (positions(cluster), written(cluster)) == ({("in", 0): 1}, 1)
+        for place in consumer.committed(consumer.assignment(), PATIENCE):
+            consumer.seek(place)
+        with producer.transaction(PATIENCE, offsets_of=consumer):
+            for message in take(consumer, 3):
+                producer.produce("out", message.value())
+        assert (positions(cluster), written(cluster)) == ({("in", 0): 4}, 4)
+    consumer.close()
+
+
 def test_positions_that_cannot_be_sent_in_time_abort(cluster: FakeCluster) -> None:
     """What is told is certain: the commit was not asked for."""
     consumer = reader(cluster)

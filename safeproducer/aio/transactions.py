@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from safeproducer.errors import TransactionError
 from safeproducer.producer import SafeProducer
-from safeproducer.submitting import abort, begin_transaction, commit, offsets_in
+from safeproducer.submitting import abort, begin_transaction, commit, of_one_generation, offsets_in
 
 
 class Transactional:
@@ -44,7 +44,7 @@ class Transactional:
         time; raises TransactionError for another one, without a `transactional.id`, and for `offsets_of` what is no
         consumer in a group.
         """
-        await _offsets_in(offsets_of)
+        before = await _offsets_in(offsets_of)
         if self._in_block:
             raise TransactionError("a transaction is open already: leave its block before another one begins")
         if SafeProducer.snapshot(self.producer).transactional_id is None:
@@ -59,7 +59,7 @@ class Transactional:
                 raise
             try:
                 yield self
-                offsets = await _offsets_in(offsets_of)
+                offsets = of_one_generation(before, await _offsets_in(offsets_of))
             except BaseException:
                 await self._aborted(timeout)
                 raise

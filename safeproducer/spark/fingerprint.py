@@ -19,20 +19,23 @@ from safeproducer.spark.markers import Print
 
 _AT_ONCE = 4 << 20
 """Bytes of keys and values: the words and their places take some times as much."""
+_TOPIC = 3
+"""The seed of topics."""
 _GOLDEN = 0x9E3779B97F4A7C15
 _SHIFTS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
-def fingerprint(columns: Columns) -> Print:
-    """Of these rows."""
+def fingerprint(columns: Columns, fixed_topic: str | None = None) -> Print:
+    """Of these rows, which all go to `fixed_topic` unless they have a column with topics."""
     if columns.rows > 1 and pc.sum(columns.size).as_py() > _AT_ONCE:
         half = columns.rows // 2
-        return fingerprint(columns.slice(0, half)).plus(fingerprint(columns.slice(half, columns.rows - half)))
+        first = fingerprint(columns.slice(0, half), fixed_topic)
+        return first.plus(fingerprint(columns.slice(half, columns.rows - half), fixed_topic))
     topic, times = columns.topic, columns.timestamp
     texts = (columns.value, columns.key, None if topic is None else topic.dictionary_decode(), columns.ids)
     hashes = sum(
         (_texts(column, seed) for seed, column in enumerate(texts, 1) if column is not None),
-        np.zeros(columns.rows, np.uint64),
+        np.zeros(columns.rows, np.uint64) + _texts(pa.array([fixed_topic], pa.string()), _TOPIC),
     )
     numbers = (columns.partition, None if times is None else columns.milliseconds())
     for seed, column in enumerate(numbers, 5):

@@ -141,7 +141,7 @@ class _Session:
 
     def _note(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = Columns.of(batch, self._options.topic, self._options.id_column)
-        self._rows = self._rows.plus(fingerprint(columns))
+        self._rows = self._rows.plus(fingerprint(columns, self._options.topic))
         _names.update(columns.topic_names(self._options.topic))
         return batch
 

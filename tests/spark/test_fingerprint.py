@@ -100,6 +100,13 @@ def test_each_column_counts(change: Row) -> None:
     assert of([BASE]) != of([{**BASE, **change}])
 
 
+def test_the_topic_of_the_options_counts_as_a_column_would() -> None:
+    """Two sinks of a query with one name write the same rows to two topics: the second one would find them there."""
+    plain = {name: value for name, value in BASE.items() if name != "topic"}
+    columns = Columns.of(arrow([plain, plain]), "a")
+    assert fingerprint(columns, "a") == of([{**plain, "topic": "a"}] * 2) != fingerprint(columns, "b")
+
+
 def test_halves_of_long_rows_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are taken apart so that they need little memory; one row is never."""
     rows = [{**BASE, "value": bytes([number]) * 5_000} for number in range(9)]

@@ -91,6 +91,14 @@ def test_a_replay_with_other_rows_writes_nothing(cluster: FakeCluster, once: Onc
     assert seen(cluster, "read_uncommitted") == WHOLE
 
 
+def test_the_same_rows_for_another_topic_are_not_there_already(cluster: FakeCluster, once: Once) -> None:
+    """Two sinks in one query, by mistake with one name; or the option was changed in the middle of a micro-batch."""
+    cluster.create_topic("other", 1)
+    attempt(once(), ROWS)
+    with pytest.raises(NonDeterministicReplay):
+        attempt(once("other"), ROWS, 1)
+
+
 def test_rows_of_a_topic_column(cluster: FakeCluster, once: Once) -> None:
     """Several topics in one transaction; a row that changes its topic is another row."""
     cluster.create_topic("other", 1)

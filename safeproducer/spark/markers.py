@@ -123,17 +123,28 @@ def is_written(found: Marker, sink: ExactlyOnce, slot: int, batch: int, query: s
 
 
 def check_start(
-    sink: ExactlyOnce, slots_before: int | None, found: Sequence[Marker | None], batch: int, query: str
+    sink: ExactlyOnce,
+    slots_before: int | None,
+    found: Sequence[Marker | None],
+    batch: int,
+    query: str,
+    former: Sequence[Marker | None] = (),
 ) -> None:
     """Raise ConfigurationError unless the first micro-batch of a run goes on where the slots are.
 
-    `slots_before`: how many the sink had before; None if nobody says so. `found`: of each slot.
+    `slots_before`: how many the sink had before; None if nobody says so. `found`: of each slot. `former`: of each that
+    it had, if it had another number.
     """
     adopts = sink.adopt_from == batch
     if not adopts and slots_before not in (None, sink.slots):
         problem = f"{SINK_ID}={sink.sink_id} has {slots_before} slots, whose rows would be written twice"
         way_out = f"Set it to {slots_before}, or change it at a micro-batch that none of them has written, with "
         raise refused(SLOTS, str(sink.slots), problem, f"{way_out}{ADOPT_FROM}={batch}")
+    for slot, marker in enumerate(former):  # whoever takes over may do so in the middle of a micro-batch
+        if marker is not None and marker.query == query and marker.batch >= batch:
+            problem = f"slot {slot} of the {slots_before} before has written micro-batch {marker.batch} already"
+            way_out = f"Set it to {slots_before} until that one is whole, and change it with {ADOPT_FROM}="
+            raise refused(SLOTS, str(sink.slots), problem, f"{way_out}{marker.batch + 1}")
     for slot, marker in enumerate(found):
         if marker is not None:
             is_written(marker, sink, slot, batch, query)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from safeproducer.kafka.admin import ClusterReader
 from safeproducer.kafka.native import KafkaException
@@ -26,18 +27,17 @@ def begin(options: Options, sink: ExactlyOnce, batch_id: int, query_id: str) -> 
         config = {**options.config, **options.resolve_secrets()}
         notes = _check_retention(config, sink)
         claim = Positions(config, sink.claim, sink.marker_topic, _WITHIN)
-        markers = Positions(config, sink.group, sink.marker_topic, _WITHIN)
         try:
             if claim.partitions() < sink.slots:
                 raise _without_topic(sink, options.config["bootstrap.servers"], claim.partitions())
             ((before, _),) = claim.committed(range(1))
-            found = [Marker.of(*one, sink) for one in markers.committed(range(sink.slots))]
-            check_start(sink, before if before >= 0 else None, found, batch_id, query_id)
+            slots_before = before if before >= 0 else None
+            former = [] if slots_before in (None, sink.slots) else _markers(config, replace(sink, slots=before))
+            check_start(sink, slots_before, _markers(config, sink), batch_id, query_id, former)
             # Before any row is written: a run with another number of slots finds no marker of these.
             claim.commit(0, sink.slots, "slots")
         finally:
             claim.close()
-            markers.close()
     except KafkaException as error:
         why = explained(str(error.args[0].name()), str(error.args[0].str()), sink)
     else:
@@ -46,6 +46,15 @@ def begin(options: Options, sink: ExactlyOnce, batch_id: int, query_id: str) -> 
     raise refused(
         SINK_ID, sink.sink_id, problem, "The driver needs the rights of the tasks, their secrets, and brokers"
     )
+
+
+def _markers(config: dict[str, object], sink: ExactlyOnce) -> list[Marker | None]:
+    """Of all its slots."""
+    markers = Positions(config, sink.group, sink.marker_topic, _WITHIN)
+    try:
+        return [Marker.of(*one, sink) for one in markers.committed(range(sink.slots))]
+    finally:
+        markers.close()
 
 
 def _check_retention(config: dict[str, object], sink: ExactlyOnce) -> tuple[str, ...]:

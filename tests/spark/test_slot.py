@@ -323,6 +323,18 @@ def test_another_number_of_slots_is_refused(cluster: FakeCluster, once: Once, ba
         start(once(), batch_id)
 
 
+def test_another_number_of_slots_in_the_middle_of_a_micro_batch_is_refused(cluster: FakeCluster, once: Once) -> None:
+    """Also with the option that takes over: slots that have committed would be written twice."""
+    start(once(), 0)
+    write_all(once(), 0)
+    write_task(iter([rows(10, 1)]), once(), Task(1, 0, "query", 1, "run"))
+    other = once(safeproducer_spark_slots="1", safeproducer_spark_adopt_from="1")
+    with pytest.raises(ConfigurationError, match=r"slot 1 of the 2 before has written micro-batch 1 .*adopt.from=2"):
+        start(other, 1)
+    write_task(iter([]), once(), Task(0, 0, "query", 1, "run"))
+    start(once(safeproducer_spark_slots="1", safeproducer_spark_adopt_from="2"), 2)
+
+
 @pytest.mark.parametrize(("name", "change"), [("none", "--partitions 2 --create"), (MARKERS, "--partitions 3 --alter")])
 def test_a_marker_topic_that_does_not_do(cluster: FakeCluster, once: Once, name: str, change: str) -> None:
     """It is not there, or has too few partitions: the command that changes it."""

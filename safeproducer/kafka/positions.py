@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.properties import connection_settings
+from safeproducer.runtime import clock
 
 _SILENT = logging.Logger("safeproducer.positions")
 _SILENT.disabled = True
+_MOVES = frozenset(
+    {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
+)
+_PAUSE = 0.1
 
 
 class Positions:
@@ -36,18 +41,13 @@ class Positions:
     def committed(self, partitions: range) -> list[tuple[int, str | None]]:
         """Offset and metadata of each partition, below 0 where there is none. A transaction that ends is waited for."""
         asked = [TopicPartition(self._topic, partition) for partition in partitions]
-        answers = self._consumer.committed(asked, timeout=self._timeout)
-        for one in answers:
-            if one.error is not None:
-                raise KafkaException(one.error)
+        answers = self._settled(lambda: self._consumer.committed(asked, timeout=self._timeout))
         return [(one.offset, one.metadata) for one in answers]
 
     def commit(self, partition: int, offset: int, metadata: str) -> None:
         """Without a transaction."""
         positions = [self._position(partition, offset, metadata)]
-        for done in self._consumer.commit(offsets=positions, asynchronous=False) or ():
-            if done.error is not None:
-                raise KafkaException(done.error)
+        self._settled(lambda: self._consumer.commit(offsets=positions, asynchronous=False))
 
     def send_to(self, producer: Any, partition: int, offset: int, metadata: str) -> None:
         """Commit it with the transaction of `producer`."""
@@ -57,6 +57,21 @@ class Positions:
 
     def close(self) -> None:
         self._consumer.close()
+
+    def _settled(self, call: Callable[[], Any]) -> Any:
+        """What it returns, once the coordinator of the group is where it is asked: it may be moving."""
+        until = clock.monotonic() + self._timeout
+        while True:
+            try:
+                answers = call()
+                for one in answers:
+                    if one.error is not None:
+                        raise KafkaException(one.error)
+                return answers
+            except KafkaException as error:
+                if error.args[0].code() not in _MOVES or clock.monotonic() >= until:
+                    raise
+            self._consumer.poll(_PAUSE)
 
     def _position(self, partition: int, offset: int, metadata: str) -> TopicPartition:
         return TopicPartition(self._topic, partition, offset, metadata)

@@ -335,6 +335,15 @@ def test_another_number_of_slots_in_the_middle_of_a_micro_batch_is_refused(clust
     start(once(safeproducer_spark_slots="1", safeproducer_spark_adopt_from="2"), 2)
 
 
+@pytest.mark.parametrize("code", [14, 15, 16])
+@pytest.mark.parametrize("api", ["OffsetFetch", "OffsetCommit"])
+def test_a_run_begins_while_the_coordinator_moves(cluster: FakeCluster, once: Once, api: str, code: int) -> None:
+    """It was a moment ago, or will be in a moment."""
+    cluster.fail_next(api, code, 3)
+    start(once(), 0)
+    assert cluster.groups()["sink-slots"].offsets == {(MARKERS, 0): 2}
+
+
 @pytest.mark.parametrize(("name", "change"), [("none", "--partitions 2 --create"), (MARKERS, "--partitions 3 --alter")])
 def test_a_marker_topic_that_does_not_do(cluster: FakeCluster, once: Once, name: str, change: str) -> None:
     """It is not there, or has too few partitions: the command that changes it."""

@@ -49,8 +49,8 @@ def begin(options: Options, sink: ExactlyOnce, batch_id: int, query_id: str) -> 
 
 
 def _markers(config: dict[str, object], sink: ExactlyOnce) -> list[Marker | None]:
-    """Of all its slots."""
-    markers = Positions(config, sink.group, sink.marker_topic, _WITHIN)
+    """Of all its slots. A worker may have died with a transaction open: the coordinator tells none until it ends."""
+    markers = Positions(config, sink.group, sink.marker_topic, sink.transaction_timeout + _WITHIN)
     try:
         return [Marker.of(*one, sink) for one in markers.committed(range(sink.slots))]
     finally:

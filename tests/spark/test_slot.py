@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -333,6 +334,34 @@ def test_another_number_of_slots_in_the_middle_of_a_micro_batch_is_refused(clust
         start(other, 1)
     write_task(iter([]), once(), Task(0, 0, "query", 1, "run"))
     start(once(safeproducer_spark_slots="1", safeproducer_spark_adopt_from="2"), 2)
+
+
+def test_a_run_begins_behind_a_worker_that_died_with_its_marker_sent(
+    cluster: FakeCluster, once: Once, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers tell no marker of the slot until its transaction times out; the driver waits for that."""
+    left: list[slot._Session] = []
+
+    def close(session: slot._Session) -> None:
+        left.append(session)
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    start(once(), 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(slot, "commit", killed)
+        patch.setattr(slot._Session, "close", close)
+        with pytest.raises(Killed):
+            attempt(once(), ROWS)
+    monkeypatch.setattr(run_start, "_WITHIN", 2.0)
+    timer = threading.Timer(4.0, cluster.advance, [120])
+    timer.start()
+    start(once(), 0)
+    timer.join()
+    assert attempt(once(), ROWS, 1).slot == "written"
+    left[0].close()
+    assert seen(cluster) == WHOLE
 
 
 @pytest.mark.parametrize("code", [14, 15, 16])

@@ -15,6 +15,7 @@ can be read and written; FakeCluster's `kip_1269_field` chooses.
 import json
 import struct
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -114,6 +115,7 @@ def _schema(api: str, kind: Kind) -> Mapping[str, Any]:
     schema = _schemas().get(f"{api}{kind}")
     if schema is None:
         raise WireError(f"there is no schema of {api}")
+    schema = deepcopy(schema)  # two threads may come at once, and each extends its own
     extend_produce(schema)
     shared = {struct["name"]: struct["fields"] for struct in schema.get("commonStructs", ())}
     schema["fields"] = _with_shared(schema["fields"], shared)

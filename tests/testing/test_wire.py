@@ -397,3 +397,12 @@ with FakeCluster() as cluster:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+
+
+def test_a_schema_that_two_threads_load_at_once_is_extended_once() -> None:
+    """A cache lets both in: a field that is there twice has its tag twice in an answer."""
+    load = wire._schema.__wrapped__
+    load("Produce", "Response")
+    again = load("Produce", "Response")
+    topics = next(field for field in again["fields"] if field["name"] == "Responses")
+    assert [field["name"] for field in topics["fields"]].count("ProducerStateBatchesToRetain") == 1

@@ -18,6 +18,7 @@ import pyarrow as pa
 from safeproducer.errors import ConfigurationError, SafeProducerError, TransactionUnknown
 from safeproducer.kafka.native import KafkaException
 from safeproducer.kafka.positions import Positions
+from safeproducer.kafka.properties import whole
 from safeproducer.runtime import clock
 from safeproducer.spark.attempt import Attempt, sums_of
 from safeproducer.spark.columns import Columns
@@ -34,6 +35,7 @@ from safeproducer.submitting import commit
 _LEAVES_WITHIN = 1.0
 """Seconds to abort what is open, so that readers need not wait for the next attempt."""
 _FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+_BATCH_SIZE, _SMALLEST = 1_000_000, 1_000
 _names: set[str] = set()
 """Topics that tasks of this process met: who knows their limits from the start makes no batch that is too large."""
 
@@ -65,7 +67,12 @@ class _Session:
         self, names: list[str], batches: Iterator[pa.RecordBatch], options: Options, sink: ExactlyOnce, task: Task
     ) -> None:
         self._names, self._batches, self._task, self._sink = names, batches, task, sink
-        self._options = replace(options, config={**options.config, **sink.settings(task.partition)})
+        config = {**options.config, **sink.settings(task.partition)}
+        if task.attempt and options.topic is None:
+            # Spark ends the process of a failed attempt, and with it _names: smaller batches fit into any topic.
+            size = whole(config.get("batch.size")) or _BATCH_SIZE
+            config["batch.size"] = str(min(size, max(_SMALLEST, _BATCH_SIZE >> 5 * task.attempt)))
+        self._options = replace(options, config=config)
         self._worker: Any = None
         self._positions: Any = None
         self._rows = Print()

@@ -238,6 +238,20 @@ def test_a_topic_that_takes_smaller_batches_and_comes_later(
     assert (seen(cluster), len(cluster.log("small", isolation="read_committed"))) == ([1], 50)
 
 
+def test_a_topic_that_takes_smaller_batches_and_comes_later_in_processes_that_end(
+    cluster: FakeCluster, once: Once, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Spark ends each one in which a task failed: the next attempt remembers nothing, and makes smaller batches."""
+    cluster.create_topic("small", 1, config={"max.message.bytes": "5000"})
+    later = [batch([b"1-"], topic=["rows"]), batch([b"x" * 400] * 50, topic=["small"] * 50)]
+    for number in range(2):
+        monkeypatch.setattr(slot, "_names", set())
+        with pytest.raises(KafkaWriteError, match="OUTGROWN"):
+            attempt(once(None), later, number)
+    monkeypatch.setattr(slot, "_names", set())
+    assert attempt(once(None), later, 2).slot == "written"
+
+
 def test_what_spark_raises_in_the_middle_ends_the_attempt(cluster: FakeCluster, once: Once) -> None:
     """An upstream task failed; its error goes on."""
 

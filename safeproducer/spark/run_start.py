@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from safeproducer.errors import ConfigurationError
 from safeproducer.kafka.admin import ClusterReader
 from safeproducer.kafka.native import KafkaException
 from safeproducer.kafka.positions import Positions
@@ -38,6 +39,8 @@ def begin(options: Options, sink: ExactlyOnce, batch_id: int, query_id: str) -> 
             claim.commit(0, sink.slots, "slots")
         finally:
             claim.close()
+    except ConfigurationError:
+        raise  # it says what is wrong, and is a KafkaException, too
     except KafkaException as error:
         why = explained(str(error.args[0].name()), str(error.args[0].str()), sink)
     else:

@@ -350,6 +350,15 @@ def test_another_number_of_slots_in_the_middle_of_a_micro_batch_is_refused(clust
     start(once(safeproducer_spark_slots="1", safeproducer_spark_adopt_from="2"), 2)
 
 
+def test_a_refusal_of_the_driver_says_one_thing(cluster: FakeCluster, once: Once) -> None:
+    """It is no error of brokers, and no right is missing."""
+    start(once(), 0)
+    with pytest.raises(ConfigurationError) as raised:
+        start(once(safeproducer_spark_slots="1"), 0)
+    assert raised.value.setting == "safeproducer.spark.slots"
+    assert "cannot be read" not in str(raised.value)
+
+
 def test_a_run_begins_behind_a_worker_that_died_with_its_marker_sent(
     cluster: FakeCluster, once: Once, monkeypatch: pytest.MonkeyPatch
 ) -> None:

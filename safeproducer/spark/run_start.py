@@ -11,7 +11,7 @@ from safeproducer.kafka.native import KafkaException
 from safeproducer.kafka.positions import Positions
 from safeproducer.spark.guarantee import MARKER_TOPIC, SINK_ID, ExactlyOnce, explained
 from safeproducer.spark.java_settings import refused
-from safeproducer.spark.markers import Marker, check_start
+from safeproducer.spark.markers import Marker, Print, check_start
 from safeproducer.spark.options import Options
 
 _WITHIN = 30.0
@@ -35,6 +35,8 @@ def begin(options: Options, sink: ExactlyOnce, batch_id: int, query_id: str) -> 
             slots_before = before if before >= 0 else None
             former = [] if slots_before in (None, sink.slots) else _markers(config, replace(sink, slots=before))
             check_start(sink, slots_before, _markers(config, sink), batch_id, query_id, former)
+            if former:
+                _leave(config, replace(sink, slots=before), Marker(batch_id, f"slots={sink.slots}", Print()))
             # Before any row is written: a run with another number of slots finds no marker of these.
             claim.commit(0, sink.slots, "slots")
         finally:
@@ -56,6 +58,16 @@ def _markers(config: dict[str, object], sink: ExactlyOnce) -> list[Marker | None
     markers = Positions(config, sink.group, sink.marker_topic, sink.transaction_timeout + _WITHIN)
     try:
         return [Marker.of(*one, sink) for one in markers.committed(range(sink.slots))]
+    finally:
+        markers.close()
+
+
+def _leave(config: dict[str, object], former: ExactlyOnce, marker: Marker) -> None:
+    """Have tasks of a driver that stood still, and still has these slots, find another query's marker in each."""
+    markers = Positions(config, former.group, former.marker_topic, _WITHIN)
+    try:
+        for slot in range(former.slots):
+            markers.commit(slot, marker.batch, marker.text())
     finally:
         markers.close()
 

@@ -350,6 +350,25 @@ def test_another_number_of_slots_in_the_middle_of_a_micro_batch_is_refused(clust
     start(once(safeproducer_spark_slots="1", safeproducer_spark_adopt_from="2"), 2)
 
 
+def test_a_driver_with_former_slots_that_goes_on_writes_nothing(cluster: FakeCluster, once: Once) -> None:
+    """It stood still before its tasks while another one took over with another number. Back is possible, too."""
+    start(once(), 0)
+    write_all(once(), 0)
+    start(once(), 1)
+    other = {"safeproducer_spark_slots": "1", "safeproducer_spark_adopt_from": "1"}
+    start(once(**other), 1)
+    write_task(iter([rows(10, 2)]), once(**other), Task(0, 0, "query", 1, "run"))
+    for number in range(2):
+        with pytest.raises(ConfigurationError, match=r"another query \(slots=1; "):
+            write_task(iter([rows(10 + number, 1)]), once(), Task(number, 0, "query", 1, "run"))
+    assert seen(cluster) == [0, 1, 10, 11]
+    back = once(safeproducer_spark_adopt_from="2")
+    start(back, 2)
+    write_all(back, 2)
+    start(once(), 3)
+    assert seen(cluster) == [0, 1, 10, 11, 20, 21]
+
+
 def test_a_refusal_of_the_driver_says_one_thing(cluster: FakeCluster, once: Once) -> None:
     """It is no error of brokers, and no right is missing."""
     start(once(), 0)

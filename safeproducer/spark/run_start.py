@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from dataclasses import replace
 
 from safeproducer.errors import ConfigurationError
@@ -27,8 +28,7 @@ def begin(options: Options, sink: ExactlyOnce, batch_id: int, query_id: str) -> 
     try:
         config = {**options.config, **options.resolve_secrets()}
         notes = _check_retention(config, sink)
-        claim = Positions(config, sink.claim, sink.marker_topic, _WITHIN)
-        try:
+        with closing(Positions(config, sink.claim, sink.marker_topic, _WITHIN)) as claim:
             if claim.partitions() < sink.slots:
                 raise _without_topic(sink, options.config["bootstrap.servers"], claim.partitions())
             ((before, _),) = claim.committed(range(1))
@@ -39,8 +39,6 @@ def begin(options: Options, sink: ExactlyOnce, batch_id: int, query_id: str) -> 
                 _leave(config, replace(sink, slots=before), Marker(batch_id, f"slots={sink.slots}", Print()))
             # Before any row is written: a run with another number of slots finds no marker of these.
             claim.commit(0, sink.slots, "slots")
-        finally:
-            claim.close()
     except ConfigurationError:
         raise  # it says what is wrong, and is a KafkaException, too
     except KafkaException as error:
@@ -55,21 +53,15 @@ def begin(options: Options, sink: ExactlyOnce, batch_id: int, query_id: str) -> 
 
 def _markers(config: dict[str, object], sink: ExactlyOnce) -> list[Marker | None]:
     """Of all its slots. A worker may have died with a transaction open: the coordinator tells none until it ends."""
-    markers = Positions(config, sink.group, sink.marker_topic, sink.transaction_timeout + _WITHIN)
-    try:
+    with closing(Positions(config, sink.group, sink.marker_topic, sink.transaction_timeout + _WITHIN)) as markers:
         return [Marker.of(*one, sink) for one in markers.committed(range(sink.slots))]
-    finally:
-        markers.close()
 
 
 def _leave(config: dict[str, object], former: ExactlyOnce, marker: Marker) -> None:
     """Have tasks of a driver that stood still, and still has these slots, find another query's marker in each."""
-    markers = Positions(config, former.group, former.marker_topic, _WITHIN)
-    try:
+    with closing(Positions(config, former.group, former.marker_topic, _WITHIN)) as markers:
         for slot in range(former.slots):
             markers.commit(slot, marker.batch, marker.text())
-    finally:
-        markers.close()
 
 
 def _check_retention(config: dict[str, object], sink: ExactlyOnce) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from typing import Any
 from safeproducer.errors import ForkedProducerError, ProducerClosedError
 from safeproducer.hooks import Hooks, RecordsLost
 from safeproducer.kafka.arguments import NO_TIMEOUT, seconds
-from safeproducer.kafka.native import KNOWS_CLUSTER_ID, KafkaException
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.reports.hooked_send import record_of
@@ -46,7 +45,7 @@ def await_proof(engine: Engine) -> Exception | None:
         return None
     if accepted != failed or gate.wrote or _never_sent(engine):
         return None
-    if reached_nobody(engine):
+    if engine.reached_nobody:
         gate.unsent_at = clock.monotonic()
         return None
     if not interval:
@@ -71,7 +70,7 @@ def end_permit(engine: Engine, how: str, begun: bool) -> None:
         how = "crashed"
     elif how != "exit" and clock.monotonic() < engine.failures.failed_at + _AFTER_ERROR:
         how = "error"
-    never_sent = _never_sent(engine) or reached_nobody(engine)
+    never_sent = _never_sent(engine) or engine.reached_nobody
     engine.gate.end(how, not begun and (never_sent or _shown_unsent(engine)))
     engine.gate.lane_permits().end(how, never_sent)
 
@@ -79,30 +78,6 @@ def end_permit(engine: Engine, how: str, begun: bool) -> None:
 def _never_sent(engine: Engine) -> bool:
     """Whether each record that was accepted has ended without having been in a request."""
     return engine.failures.unsent >= engine.counters.totals()[0]
-
-
-def reached_nobody(engine: Engine) -> bool:
-    """Whether no native producer has had an answer of a broker: librdkafka sends to leaders, which only those tell.
-
-    Once the producer is closed it is not known any more.
-    """
-    if engine.route.state != "open" or engine.holds.partitions.nodes():
-        return False
-    return not any(_knows_its_cluster(engine, native) for native in engine.natives)
-
-
-def _knows_its_cluster(engine: Engine, native: Any) -> bool:
-    if not KNOWS_CLUSTER_ID:
-        return True  # it may
-    try:
-        engine.calls.ask(native.cluster_id, 0)  # asks nobody: of the first metadata
-    except KafkaException:
-        return False
-    except RuntimeError as error:  # a thread has closed it meanwhile
-        if type(error) is not RuntimeError:  # a time limit
-            raise
-        return True
-    return True
 
 
 def _shown_unsent(engine: Engine) -> bool:

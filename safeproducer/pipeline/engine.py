@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from safeproducer.kafka.lane_client import LaneClient
+from safeproducer.kafka.native import KNOWS_CLUSTER_ID, KafkaException
 from safeproducer.pipeline.buffer.partition_buffer import Ticket
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.asker import Asker
@@ -123,6 +124,16 @@ class Engine:
         others = *self.dispatcher.lanes.natives, *self.native_producers.former
         return [native, *(other for other in others if other is not native)]
 
+    @property
+    def reached_nobody(self) -> bool:
+        """Whether no native producer has had an answer of a broker: librdkafka sends to leaders, which only those tell.
+
+        Once the producer is closed it is not known any more.
+        """
+        if self.route.state != "open" or self.holds.partitions.nodes():
+            return False
+        return not any(_knows_its_cluster(self.calls, native) for native in self.natives)
+
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Everything that connects uses these from its next connection on, what is made later as well."""
         # First: it raises for what is no text.
@@ -213,3 +224,17 @@ class Engine:
         lanes: dict[int, Any] = {} if self.dispatcher.only_batch_lanes else {DIRECT_LANE: self.native}
         lanes.update((lane.number, lane.client) for lane in self.dispatcher.lanes if not lane.client.failed)
         return lanes
+
+
+def _knows_its_cluster(calls: Calls, native: Any) -> bool:
+    if not KNOWS_CLUSTER_ID:
+        return True  # it may
+    try:
+        calls.ask(native.cluster_id, 0)  # asks nobody: of the first metadata
+    except KafkaException:
+        return False
+    except RuntimeError as error:  # a thread has closed it meanwhile
+        if type(error) is not RuntimeError:  # a time limit
+            raise
+        return True
+    return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 
-from safeproducer.pipeline.closing import reached_nobody
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.inspection import LOST, Inspection, not_polled, waits
 from safeproducer.policy.diagnosis import Cause, told_first, tp_name
@@ -47,7 +46,7 @@ def check(engine: Engine, inspection: Inspection, unresolved_for: float, timeout
     elif reports := sum(located.reports.values()):
         told.append(not_polled(reports, engine.serving.not_polled_for(clock.monotonic())))
     told = told_first(one for one in told if one.code == "refused" or (one.since or 0.0) >= unresolved_for)
-    if not account.accepted or account.delivered or not reached_nobody(engine):
+    if not account.accepted or account.delivered or not engine.reached_nobody:
         return judge(account, told, addressed)
     last = next((one for one in troubles if one.node is None), Cause("", "", HoldReason.NO_BROKER.cure))
     sentence = f"No broker has answered yet{last.sentence and '; '}{last.sentence}"

@@ -11,7 +11,6 @@ from operator import attrgetter, itemgetter
 from types import MappingProxyType
 
 from safeproducer.kafka.advice import advice
-from safeproducer.pipeline.closing import reached_nobody
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.counters import UNASSIGNED, TopicCounters
 from safeproducer.policy import diagnosis
@@ -178,7 +177,7 @@ class Inspection:
         located = Located(reports, sent, counts, missing, sick, self._linger, last, lost, ages, blocked)
         troubles, waited, why = list(self._troubles()), max(ages.values(), default=0.0), HoldReason.NO_BROKER
         known = account.delivered or any(not one.over for one in troubles)
-        if waited >= diagnosis.SLOW and not known and reached_nobody(engine):
+        if waited >= diagnosis.SLOW and not known and engine.reached_nobody:
             troubles.insert(0, Cause(why, "no broker has answered yet", why.cure, waited))
         return account, located, troubles
 

@@ -87,10 +87,11 @@ def steps(sink: ExactlyOnce, slot: int, batch: int, query: str) -> Generator[Ste
     """
     yield Step.INIT
     found = yield Step.READ
-    if isinstance(found, Marker) and is_written(found, sink, slot, batch, query):
+    marker = found if isinstance(found, Marker) else None
+    if is_written(marker, sink, slot, batch, query) and marker is not None:
         counted = yield Step.COUNT
-        if counted != found.rows:
-            there, now = found.rows, counted if isinstance(counted, Print) else Print()
+        if counted != marker.rows:
+            there, now = marker.rows, counted if isinstance(counted, Print) else Print()
             raise NonDeterministicReplay(slot, batch, there.rows, now.rows)
         return THERE
     written = yield Step.WRITE
@@ -99,24 +100,33 @@ def steps(sink: ExactlyOnce, slot: int, batch: int, query: str) -> Generator[Ste
     return WRITTEN if rows.rows else EMPTY
 
 
-def is_written(found: Marker, sink: ExactlyOnce, slot: int, batch: int, query: str) -> bool:
-    """Whether the slot has committed the rows of this micro-batch. Raises ConfigurationError for another query's
-    marker, and one that is ahead."""
-    if found.query == query:
+def is_written(found: Marker | None, sink: ExactlyOnce, slot: int, batch: int, query: str) -> bool:
+    """Whether the slot has committed the rows of this micro-batch. Raises ConfigurationError where it is not known: for
+    another query's marker, one that is ahead, and one that is not there or behind, unless the sink takes over."""
+    adopts = sink.adopt_from == batch
+    if found is not None and found.query == query and found.batch >= batch:
         if found.batch > batch:
             problem = (
                 f"slot {slot} has written micro-batch {found.batch} of this query already, and Spark begins "
                 f"{batch} again: the checkpoint is an older copy"
             )
             raise _refused(sink, problem, f"{_AGAIN} {ADOPT_FROM}={batch}, which writes {batch} and later ones anew")
-        return found.batch == batch
-    if sink.adopt_from == batch:
-        return False
-    problem = (
-        f"slot {slot} has written micro-batch {found.batch} of another query ({found.query}; this one is {query}): "
-        "a second query writes with this name, or the checkpoint was deleted"
-    )
-    raise _refused(sink, problem, _ANOTHER_SINK.format(batch))
+        return True
+    if found is not None and found.query != query and not adopts:
+        problem = (
+            f"slot {slot} has written micro-batch {found.batch} of another query ({found.query}; this one is {query}): "
+            "a second query writes with this name, or the checkpoint was deleted"
+        )
+        raise _refused(sink, problem, _ANOTHER_SINK.format(batch))
+    if batch > 0 and not adopts and (found is None or found.batch < batch - 1):
+        last = "no marker" if found is None else f"a marker of micro-batch {found.batch}"
+        problem = (
+            f"Spark begins micro-batch {batch}, and slot {slot} has {last} in group {sink.group}: markers expired or "
+            "were deleted, or the micro-batches before did not reach this sink. Whether its rows are written is not "
+            "known"
+        )
+        raise _refused(sink, problem, f"If they are not, take over once with {ADOPT_FROM}={batch}")
+    return False
 
 
 # --- the driver ------------------------------------------------------------------------------------------------------
@@ -135,8 +145,7 @@ def check_start(
     `slots_before`: how many the sink had before; None if nobody says so. `found`: of each slot. `former`: of each that
     it had, if it had another number.
     """
-    adopts = sink.adopt_from == batch
-    if not adopts and slots_before not in (None, sink.slots):
+    if sink.adopt_from != batch and slots_before not in (None, sink.slots):
         problem = f"{SINK_ID}={sink.sink_id} has {slots_before} slots, whose rows would be written twice"
         way_out = f"Set it to {slots_before}, or change it at a micro-batch that none of them has written, with "
         raise refused(SLOTS, str(sink.slots), problem, f"{way_out}{ADOPT_FROM}={batch}")
@@ -146,15 +155,7 @@ def check_start(
             way_out = f"Set it to {slots_before} until that one is whole, and change it with {ADOPT_FROM}="
             raise refused(SLOTS, str(sink.slots), problem, f"{way_out}{marker.batch + 1}")
     for slot, marker in enumerate(found):
-        if marker is not None:
-            is_written(marker, sink, slot, batch, query)
-        if batch > 0 and not adopts and (marker is None or marker.batch < batch - 1):
-            last = "no marker" if marker is None else f"a marker of micro-batch {marker.batch}"
-            problem = (
-                f"Spark begins micro-batch {batch}, and slot {slot} has {last} in group {sink.group}: markers expired, "
-                "or the micro-batches before did not reach this sink. Whether its rows are written is not known"
-            )
-            raise _refused(sink, problem, f"If they are not, take over once with {ADOPT_FROM}={batch}")
+        is_written(marker, sink, slot, batch, query)
 
 
 _AGAIN = f"Restore the newer checkpoint, or take another {SINK_ID} with"

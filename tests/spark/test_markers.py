@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -118,12 +119,23 @@ def ended(found: Marker | None, rows: Print, batch: int = 5) -> tuple[list[objec
 def test_the_steps_of_an_attempt() -> None:
     """In this order. An empty slot has a marker, too, or nobody could tell it from one that was forgotten."""
     head = [Step.INIT, Step.READ]
-    for before in (None, Marker(4, "query", Print(9, 9))):
-        marker = Marker(5, "query", Print(3, 7))
-        assert ended(before, Print(3, 7)) == ([*head, Step.WRITE, marker], WRITTEN)
-    assert ended(None, Print()) == ([*head, Step.WRITE, Marker(5, "query", Print())], EMPTY)
+    before, marker = Marker(4, "query", Print(9, 9)), Marker(5, "query", Print(3, 7))
+    assert ended(before, Print(3, 7)) == ([*head, Step.WRITE, marker], WRITTEN)
+    assert ended(before, Print()) == ([*head, Step.WRITE, Marker(5, "query", Print())], EMPTY)
     there = Marker(5, "query", Print(3, 7))
     assert ended(there, Print(3, 7)) == ([*head, Step.COUNT], THERE)
+
+
+@pytest.mark.parametrize("before", [None, Marker(3, "query", Print(9, 9))])
+def test_a_slot_without_the_marker_before_does_not_write(before: Marker | None) -> None:
+    """Somebody deleted it since the run began: an attempt may have committed the rows. The first micro-batch has
+    none before it, and who takes over says that they are not written."""
+    with pytest.raises(ConfigurationError, match=r"micro-batch 5, and slot 1 has .* take over once with .*from=5"):
+        ConfigurationError, match=r"micro-batch 5, and slot 1 has .* take over once with .*adopt.from=5"
+    ):
+        ended(before, Print(3, 7))
+    assert not is_written(None, SINK, 1, 0, "query")
+    assert not is_written(before, replace(SINK, adopt_from=5), 1, 5, "query")
 
 
 @pytest.mark.parametrize(("rows", "told"), [(Print(4, 7), "gives 4 rows"), (Print(3, 8), "with another content")])

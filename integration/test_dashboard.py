@@ -118,8 +118,11 @@ def trouble() -> Iterator[tuple[FakeCluster, SafeProducer, int]]:
     with FakeCluster() as cluster:
         cluster.create_topic("trouble")
         config = {"bootstrap.servers": cluster.bootstrap, "safeproducer.fatal": "renew", "log_level": 0}
-        producer = SafeProducer(config, hooks=[OpenTelemetryMetrics(provider)])
+        hook = OpenTelemetryMetrics(provider)
+        producer = SafeProducer(config, hooks=[hook])
+        transactional = SafeProducer({**config, "transactional.id": "tx"}, hooks=[hook])
         yield cluster, producer, server.server_port
+        transactional.close(10)
         for broker in cluster.brokers:
             cluster.resume(broker)
         producer.close(10)

@@ -11,7 +11,7 @@ import pytest
 
 from safeproducer import SafeProducer
 from safeproducer.kafka import lane_client
-from safeproducer.pipeline import closing
+from safeproducer.pipeline import engine
 from safeproducer.testing import FakeCluster
 
 
@@ -45,7 +45,7 @@ def test_client_without_cluster_id_says_so(monkeypatch: pytest.MonkeyPatch) -> N
         def cluster_id(self, *_: Any) -> Any:
             raise AssertionError("asked for what there is not")
 
-    for module in (lane_client, closing, sys.modules[SafeProducer.__module__]):
+    for module in (lane_client, engine, sys.modules[SafeProducer.__module__]):
         monkeypatch.setattr(module, "KNOWS_CLUSTER_ID", False)
     with FakeCluster() as cluster:
         cluster.create_topic("t")

@@ -244,9 +244,10 @@ class Attempts(NamedTuple):
         known = self.asked + asked if self.looks else max(0, asked)  # it may be about to ask
         return self._replace(refused=count, since=min(self.since, since), at=at, looks=self.looks + 1, asked=known)
 
-    def lasts(self, now: float) -> bool:
-        """Whether it has gone on for so long that it is told, and does."""
-        return self.looks > 1 and now - self.since >= _LASTS and now < self.at + _AGAIN
+    def lasts(self, now: float, since: float = -NEVER) -> bool:
+        """Whether it has gone on for so long that it is told, and does. Replicas may be the reason until `since`."""
+        lasted = min(now - self.since, self.at - since)
+        return self.looks > 1 and lasted >= _LASTS and now < self.at + _AGAIN
 
     def cause(self, tp: TopicPartition, node: int | None, now: float) -> Cause:
         """For people; which error it was is told by what librdkafka does then."""

@@ -281,7 +281,8 @@ def purges(producer: SafeProducer, cluster: FakeCluster) -> None:
     cluster.pause(1)
     producer.produce(T, b"v")
     producer.purge()
-    producer.flush(5)
+    while producer.flush(1):  # librdkafka's may miss a record that is just going from one of its queues to another
+        producer.purge()
     cluster.resume(1)
 
 

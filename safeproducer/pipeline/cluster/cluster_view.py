@@ -328,7 +328,8 @@ class ClusterView:
         if (told := self.replicas.get(tp)) is not None and told[0].delays:
             yield of_replicas(told[0], tp)
             return
-        if (attempts := self.attempts.get(tp)) is not None and not refused and attempts.lasts(now):
+        since = -NEVER if told is None else told[1]
+        if (attempts := self.attempts.get(tp)) is not None and not refused and attempts.lasts(now, since):
             yield attempts.cause(tp, node, now)
         if node is not None and (late := self.slow(now).get(node)):
             yield slow(node, *late, f"{tp[0]} [{tp[1]}]")

@@ -246,8 +246,7 @@ class Attempts(NamedTuple):
 
     def lasts(self, now: float, since: float = -NEVER) -> bool:
         """Whether it has gone on for so long that it is told, and does. Replicas may be the reason until `since`."""
-        lasted = min(now - self.since, self.at - since)
-        return self.looks > 1 and lasted >= _LASTS and now < self.at + _AGAIN
+        return self.looks > 1 and min(now - self.since, self.at - since) >= _LASTS and now < self.at + _AGAIN
 
     def cause(self, tp: TopicPartition, node: int | None, now: float) -> Cause:
         """For people; which error it was is told by what librdkafka does then."""

@@ -9,9 +9,9 @@ from functools import cache
 from heapq import nsmallest
 from operator import attrgetter, itemgetter
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from safeproducer.kafka.advice import advice
-from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.reports.counters import UNASSIGNED, TopicCounters
 from safeproducer.policy import diagnosis
 from safeproducer.policy.decision import Hold
@@ -22,6 +22,9 @@ from safeproducer.policy.types import TopicPartition
 from safeproducer.records import ProducerInfo
 from safeproducer.runtime import clock
 from safeproducer.snapshot import PartitionSnapshot, ReplicationSnapshot, Snapshot, TransactionsSnapshot, WindowSnapshot
+
+if TYPE_CHECKING:  # metrics look at this where nobody makes an engine, as in the processes in which Spark plans
+    from safeproducer.pipeline.engine import Engine
 
 _MOST_REASONS = 5
 _ENDED = {

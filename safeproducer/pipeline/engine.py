@@ -127,12 +127,9 @@ class Engine:
     @property
     def reached_nobody(self) -> bool:
         """Whether no native producer has had an answer of a broker: librdkafka sends to leaders, which only those tell.
-
-        Once the producer is closed it is not known any more.
-        """
-        if self.route.state != "open" or self.holds.partitions.nodes():
-            return False
-        return not any(_knows_its_cluster(self.calls, native) for native in self.natives)
+        Once the producer is closed it is not known any more."""
+        known = self.route.state != "open" or self.holds.partitions.nodes()
+        return not (known or any(_knows_its_cluster(self.calls, native) for native in self.natives))
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Everything that connects uses these from its next connection on, what is made later as well."""
@@ -236,5 +233,4 @@ def _knows_its_cluster(calls: Calls, native: Any) -> bool:
     except RuntimeError as error:  # a thread has closed it meanwhile
         if type(error) is not RuntimeError:  # a time limit
             raise
-        return True
     return True

@@ -228,20 +228,23 @@ class ClientUpdates:
         if self.delivery.owns_timeout:
             direct.look_at_epochs(found, self.failures.fenced)
         refused = set(filter(self.failures.losses.refused, direct.backlogs.waiting()))
-        if ended := {topic for topic in {tp[0] for tp in refused} if not self._in_lane(topic)}:
+        if ended := self._not_in_lane({tp[0] for tp in refused}):
             direct.backlogs.forgive(ended)
         for tp in direct.update(found, self.holds.round_trip.seconds, self.holds.cluster.broker_info, refused):
             self.holds.cluster.outdated.answered_late(tp, DIRECT_LANE, found.at - LATE, found.at)
         self.changed = True
 
-    def _in_lane(self, topic: str) -> int:
-        """How many records of a topic the direct lane has. librdkafka's counts never tell that one was refused: its
+    def _not_in_lane(self, topics: set[str]) -> set[str]:
+        """Those of which the direct lane has no record. librdkafka's counts never tell that one was refused: its
         partition would count as silent for good, as long as others keep the lane from being empty."""
-        held = [it for tp, it in self.holds.buffers.copy().items() if tp[0] == topic]
-        elsewhere = sum(it.waiting + sum(len(batch.records) for batch in it.unresolved.copy()) for it in held)
-        ended = sum(self._counters.answers((topic, UNPLACED), now=True))
-        account = self._counters.topics[topic]  # last: what is held may not be counted yet
-        return account.accepted + sum(it.accepted for it in account.partitions.copy().values()) - ended - elsewhere
+        elsewhere = Counter[str]()
+        for tp, it in self.holds.buffers.copy().items() if topics else ():
+            if tp[0] in topics:
+                elsewhere[tp[0]] += it.waiting + sum(len(batch.records) for batch in it.unresolved.copy())
+        ended = {topic: sum(self._counters.answers((topic, UNPLACED), now=True)) for topic in topics}
+        rows = [(topic, self._counters.topics[topic]) for topic in topics]  # last: what is held may not be counted yet
+        accepted = {topic: sum(it.accepted for it in (row, *row.partitions.copy().values())) for topic, row in rows}
+        return {topic for topic in topics if accepted[topic] == ended[topic] + elsewhere[topic]}
 
     def _of_batch_lane(self, text: str) -> None:
         if (found := self.read(text, self.holds.cluster.statistics.get(_BATCH_LANE))) is not None:

@@ -62,6 +62,8 @@ class Backlogs:
 
     def __init__(self) -> None:
         self._by_tp: dict[TopicPartition, _Backlog] = {}
+        self._open: dict[TopicPartition, _Backlog] = {}
+        """Those that had a backlog at their last look, or have one."""
         self._earliest: float | None = None
         self._outdated = False
         self._idle_at = self._looked_at = 0.0
@@ -78,10 +80,6 @@ class Backlogs:
         """All partitions that the lane has were observed, as they were then."""
         self._looked_at = at
 
-    def forget(self, tp: TopicPartition) -> None:
-        """Nothing is open there: it begins as a new one. The observer's thread."""
-        self._by_tp.pop(tp, None)
-
     def idle(self, at: float) -> None:
         """All that was given up to then has ended. Counts were not looked at."""
         self._idle_at = at
@@ -92,6 +90,15 @@ class Backlogs:
         for backlog in self._by_tp.values():
             backlog.history.clear()
             backlog.released.clear()
+
+    def observe_same(self, tp: TopicPartition, at: float) -> bool:
+        """Its counts are those of the last look. False: it has to be observed all the same, as more than its time may
+        have changed. Most partitions of thousands are idle."""
+        row = self._by_tp.get(tp)
+        if row is None or row.history or row.released or row.given > row.acknowledged or row.unanswered_since != NEVER:
+            return False
+        row.at = at
+        return True
 
     def observe(
         self,
@@ -129,9 +136,16 @@ class Backlogs:
             when = max(backlog.at, backlog.begun_at, self._idle_at) or at
             history.append((when, given, min(when, waited)))
         backlog.note_requests(*under_way, at, acknowledged > backlog.acknowledged or idle)
-        while history and history[0][1] <= acknowledged:
-            history.pop(0)
         backlog.given, backlog.acknowledged, backlog.at = given, acknowledged, at
+        self._acknowledged(tp, backlog)
+
+    def _acknowledged(self, tp: TopicPartition, backlog: _Backlog) -> None:
+        while backlog.history and backlog.history[0][1] <= backlog.acknowledged:
+            backlog.history.pop(0)
+        if backlog.history:
+            self._open[tp] = backlog
+        else:
+            self._open.pop(tp, None)
         self._outdated = True
 
     def released(self, tp: TopicPartition, now: float, since: float) -> None:
@@ -142,24 +156,24 @@ class Backlogs:
         """No later than when the oldest unacknowledged record was accepted; None when there is none."""
         if self._outdated:
             self._outdated = False  # before the look: what changes meanwhile is looked at again
-            oldest = [row.history[0][2] for row in tuple(self._by_tp.values()) if row.history]
+            oldest = [row.history[0][2] for row in tuple(self._open.values()) if row.history]
             self._earliest = min(oldest, default=None)
         return self._earliest
 
     def oldest(self) -> dict[TopicPartition, float]:
         """Partition -> when its oldest unacknowledged record was accepted."""
-        return {tp: row.history[0][2] for tp, row in self._by_tp.copy().items() if row.history}
+        return {tp: row.history[0][2] for tp, row in self._open.copy().items() if row.history}
 
     def open(self) -> Counter[TopicPartition]:
         """Partition -> how many of its records have no acknowledgement, at most; by the last look."""
-        return Counter({tp: row.given - row.acknowledged for tp, row in self._by_tp.copy().items() if row.history})
+        return Counter({tp: row.given - row.acknowledged for tp, row in self._open.copy().items() if row.history})
 
     def purge_at(self, limit: float, stamped: Callable[[str, float], float]) -> float:
         """When some record without an acknowledgement must not be sent again; see policy/expiry.py.
 
         `stamped(topic, given)`: the time that applications gave to records of the topic that were given then.
         """
-        return min([_due(tp[0], row, limit, stamped) for tp, row in self._by_tp.copy().items()], default=NEVER)
+        return min([_due(tp[0], row, limit, stamped) for tp, row in self._open.copy().items()], default=NEVER)
 
     def silent(
         self, now: float, patience: float, answered: Callable[[TopicPartition], float]
@@ -171,7 +185,7 @@ class Backlogs:
         """
         return frozenset(
             tp
-            for tp, row in tuple(self._by_tp.items())
+            for tp, row in tuple(self._open.items())
             if row.history
             and now - row.advanced_at >= patience
             and (row.refused or now - row.unanswered_since >= patience or now - answered(tp) >= patience)
@@ -179,11 +193,11 @@ class Backlogs:
 
     def old(self, now: float, age: float) -> frozenset[TopicPartition]:
         """Partitions with a record that was given `age` seconds ago."""
-        return frozenset(tp for tp, row in tuple(self._by_tp.items()) if row.history and now - row.history[0][0] >= age)
+        return frozenset(tp for tp, row in tuple(self._open.items()) if row.history and now - row.history[0][0] >= age)
 
     def waiting(self) -> frozenset[TopicPartition]:
         """Partitions with a backlog."""
-        return frozenset(tp for tp, row in tuple(self._by_tp.items()) if row.history)
+        return frozenset(tp for tp, row in tuple(self._open.items()) if row.history)
 
     def unacknowledged(self) -> int:
         """How many records the partitions with a backlog have at most."""
@@ -196,7 +210,7 @@ class Backlogs:
 
     def forgive(self, topics: Collection[str] | None = None) -> None:
         """Everything given by the last look has ended, acknowledged or not: the lane has nothing, or none of these."""
-        for tp, backlog in self._by_tp.items():
+        for tp, backlog in self._open.items():
             if topics is None or tp[0] in topics:
                 backlog.forgiven = backlog.certain
                 while backlog.history and backlog.history[0][1] <= backlog.certain:

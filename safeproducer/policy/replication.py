@@ -45,6 +45,7 @@ class Side(StrEnum):
         return f"{self}.replication.throttled.{what}"
 
 
+_SIDES = tuple(Side)
 MINIMUM, LAG_TIME = "min.insync.replicas", "replica.lag.time.max.ms"
 CONFIGS = frozenset({MINIMUM, LAG_TIME, *(side(what) for side in Side for what in ("rate", "replicas"))})
 
@@ -67,6 +68,9 @@ class ThrottledReplicas:
     def written(self, entries: Collection[tuple[int, int]]) -> str:
         """These of its entries in each form that it has: brokers take away by the text, one for one."""
         return ",".join(text for text in (self.text or str(self)).split(",") if text and _entry(text) in entries)
+
+    def __bool__(self) -> bool:
+        return self.every or bool(self.entries)
 
     def has(self, partition: int, broker: int) -> bool:
         return self.every or (partition, broker) in self.entries
@@ -124,9 +128,13 @@ class Facts:
     def unusual(self, tp: TopicPartition) -> bool:
         """Whether more is to be read: a replica is out of sync, or a throttle holds, or may hold as its list says."""
         one = self.known[tp]
-        listed = (side for side in Side if (tp[0], side) in self.lists)
+        listed = self.listed(tp[0])
         limits = (self.limited(side, tp, broker) is not False for side in listed for broker in one.replicas)
-        return not set(one.replicas) <= one.in_sync or any(limits)
+        return not one.in_sync.issuperset(one.replicas) or any(limits)
+
+    def listed(self, topic: str) -> list[Side]:
+        """The sides on which a throttle is for some replica of it. Most topics have none, and may be thousands."""
+        return [side for side in _SIDES if self.lists.get((topic, side))]
 
     def limited(self, side: Side, tp: TopicPartition, broker: int) -> bool | None:
         """Whether a rate holds for this replica on this side; None: that was not read."""
@@ -178,7 +186,7 @@ def judge(facts: Facts, tp: TopicPartition, now: float) -> Verdict:
     spare = None if minimum is None else len(one.in_sync) - min(minimum, len(one.replicas))
     if not out:
         left = not one.added and topic not in facts.moving
-        left = left and any(facts.limited(side, tp, broker) for side in Side for broker in one.replicas)
+        left = left and any(facts.limited(side, tp, broker) for side in facts.listed(topic) for broker in one.replicas)
         rest = ", and a throttle is still set: a broker that restarts catches up at its rate, and acknowledgements wait"
         sentence, cure = f"all replicas of {topic} [{partition}] are in sync{left * rest}", left * _REMOVE.format(topic)
         return Verdict(ReplicationState.IN_SYNC, sentence, cure, None, bool(one.added), left, spare)

@@ -188,13 +188,25 @@ def test_a_record_may_have_had_no_partition_at_the_last_look() -> None:
     assert backlogs.oldest() == {B: 10.0}
 
 
-def test_a_partition_that_is_forgotten_begins_as_a_new_one() -> None:
-    """Counts of librdkafka go on."""
+def test_a_look_at_the_same_counts_is_a_look_at_an_idle_partition_only() -> None:
+    """What comes behind it was given after it; one that waits, or has a request under way, is looked at as a whole."""
     backlogs = Backlogs()
+    assert not backlogs.observe_same(A, 9.0)  # it was never looked at
     backlogs.observe(A, 5, 5, 10.0)
-    backlogs.forget(A)
-    backlogs.looked(10.0)
-    backlogs.observe(A, 6, 5, 11.0)
-    assert backlogs.oldest() == {A: 10.0}
-    backlogs.observe(A, 6, 6, 12.0)
-    assert backlogs.oldest() == {}
+    assert backlogs.observe_same(A, 20.0)
+    assert backlogs.has_nothing_of(A, 19.0)
+    backlogs.observe(A, 6, 5, 21.0)
+    assert backlogs.oldest() == {A: 20.0}
+    assert not backlogs.observe_same(A, 22.0)
+    backlogs.observe(A, 6, 6, 23.0, 0, 0, (1, 1))
+    assert not backlogs.observe_same(A, 24.0)
+    backlogs.observe(A, 6, 6, 25.0)
+    backlogs.released(A, 25.5, 3.0)
+    assert not backlogs.observe_same(A, 26.0)
+
+
+def test_a_look_at_the_same_counts_forgets_no_record_that_a_former_owner_left() -> None:
+    backlogs = Backlogs()
+    backlogs.observe(A, 5, 4, 10.0)
+    backlogs.all_ended(11.0)  # its acknowledgement is counted later
+    assert not backlogs.observe_same(A, 12.0)

@@ -205,6 +205,8 @@ class RecordBuffer:
     @property
     def waiting(self) -> int:
         """Records that wait here."""
+        if not self.numbers.uses:  # each of them uses a number: thousands of idle partitions take long to add up
+            return 0
         # In the order in which records go, or one that goes on meanwhile would be missed.
         return sum([buffer.waiting for buffer in self.all]) + len(self._taken)
 
@@ -323,7 +325,7 @@ class RecordBuffer:
                 held_bytes += other.bytes
         if not blocked:
             return records, held_bytes, any(other is not buffer and other.waiting for other in self.all)
-        silent = {leader_of(*other.tp) for other in self.all if self._holds.is_silent(other, now)}
+        silent = {leader_of(*tp) for tp in self.silent(now)}
         cluster = self._holds.cluster
         others = self._holds.partitions.nodes() - {node} - set(cluster.throttle.deadlines(now)) - silent
         return records, held_bytes, bool(others)
@@ -331,7 +333,7 @@ class RecordBuffer:
     def silent(self, now: float) -> set[TopicPartition]:
         """Partitions whose leaders owe an acknowledgement for longer than usual."""
         direct = self._holds.direct
-        owed = {buffer.tp for buffer in self.all if self._holds.is_silent(buffer, now)}
+        owed = {buffer.tp for buffer in tuple(self.busy.values()) if self._holds.is_silent(buffer, now)}
         return owed if direct is None else owed | direct.silent
 
     def oldest(self) -> dict[TopicPartition, float]:

@@ -156,7 +156,10 @@ class DirectLaneCounts:
 
     def observe(self, found: Statistics, batches: Batches) -> None:
         """Statistics of the lane, and `batches()` as they were then."""
+        before = {} if self._seen is None else self._seen.partitions
         for tp, entry in found.partitions.items():
+            if entry is before.get(tp) and tp not in batches and self.backlogs.observe_same(tp, found.at):
+                continue
             # Records without a partition leave that queue when they get one.
             acknowledged = entry.acknowledged if tp[1] >= 0 else entry.accepted - entry.queued
             under_way = entry.in_flight, entry.sent

@@ -32,19 +32,31 @@ LEAVING: Final = DIRECT | IN_PLACE | BATCH
 EVERY: Final = LEAVING | CHANGE
 
 
-class DirectFacts(NamedTuple):
-    """The direct lane's word on a partition.
+class LaneFacts(NamedTuple):
+    """A lane's word on a partition: the direct lane's, or what the batch lanes lack when none takes the next batch.
+
+    - `draining`: it is about to be purged. `outdated`: another one knows better who leads.
+    - `gap`: another partition has the lane to itself, or sequence numbers have a gap that wants it empty.
+    - `renewing`: one failed, and another one comes in its place, at `renews_at` if that is known.
+
+    Of the direct lane alone:
 
     - `silent`: its leader owes an acknowledgement. `old`: a record of it has used up a third of its time.
     - `keeps`: a direct record of the partition is of unknown outcome, and must not be overtaken on a batch lane.
       `pinned`: the outcome of a record that was in a batch lane is unknown.
     - `many`: partitions are many for the brokers, and wait for connections: no lane is made for a throttle time.
     - `prefers_batches`: the round trip is long, a batch lane is ready, and the next record came after the permit.
-    - `gaps`: sequence numbers of some partition may have a gap; `closed_by_gap`: another partition has the lane.
-    - `failed`: another one comes in its place, at `renews_at` if that is known.
+    - `gaps`: sequence numbers of some partition may have a gap.
     - `emptied`: the lane has nothing of it; `batch_lane`: one can be had. Asked only for a change of path.
+
+    Of batch lanes alone: `wanted`: how many there should be; `limited`: for want of permits.
     """
 
+    draining: bool = False
+    outdated: bool = False
+    gap: bool = False
+    renewing: bool = False
+    renews_at: float | None = None
     silent: bool = False
     old: bool = False
     id_rejected: bool = False
@@ -52,30 +64,12 @@ class DirectFacts(NamedTuple):
     pinned: bool = False
     many: bool = False
     prefers_batches: bool = False
-    draining: bool = False
     gaps: bool = False
-    closed_by_gap: bool = False
-    outdated: bool = False
     paced: bool = False
     starting: bool = False
-    failed: bool = False
-    renews_at: float | None = None
     emptied: bool = False
     batch_lane: bool = True
-
-
-class LaneFacts(NamedTuple):
-    """Why no batch lane takes the next batch. `wanted`: how many there should be; `limited`: for want of permits.
-
-    `renewing`: one failed, and another one comes in its place, at `renews_at` if that is known.
-    """
-
-    draining: bool = False
-    outdated: bool = False
-    gap: bool = False
     keys_wait: bool = False
-    renewing: bool = False
-    renews_at: float | None = None
     limited: bool = False
     busy: bool = False
     lanes_come: bool = False
@@ -107,7 +101,7 @@ class PartitionFacts(NamedTuple):
     """One partition at one look. What was not asked is as where nothing holds records back.
 
     - `node`: the leader, None while unknown. `probing`: it gets one batch at a time (`Throttle.probes`). By position:
-      the fields of `Leader` are first, `batch` and `lane` are last.
+      the fields of `Leader` are first, `batch` is last.
     - `id_at`: when the producer may get its first ID, None once it has; `asks_at`: when it is asked for again.
     - `apart_until`: its topic made one native producer after the other fail, and waits alone.
     - `rejected`: a quota rejected a batch, which goes first.
@@ -127,9 +121,8 @@ class PartitionFacts(NamedTuple):
     unknown: bool = False
     only_batch_lanes: bool = False
     must_batch: bool = True
-    direct: DirectFacts = DirectFacts()
-    batch: BatchFacts = BatchFacts()
     lane: LaneFacts = LaneFacts()
+    batch: BatchFacts = BatchFacts()
 
 
 class Hold(NamedTuple):
@@ -181,6 +174,15 @@ def _lanes_come(f: PartitionFacts, now: float) -> float:
     return now + LOOK_AGAIN if f.lane.lanes_come else NEVER
 
 
+def _batches_itself(f: PartitionFacts) -> bool:
+    """Whether the direct lane would take them: librdkafka says which batch probes, and nothing tells of its answer."""
+    return not (f.must_batch or f.lane.emptied)
+
+
+def _probe_ends(f: PartitionFacts, now: float) -> float:
+    return now + LOOK_AGAIN if _batches_itself(f) else NEVER
+
+
 def _behind(f: PartitionFacts) -> float | None:
     """From when on a batch may wait in librdkafka behind the one in flight: that has left the queue, never mixed."""
     return f.batch.leaves_by if f.batch.full and f.batch.on_lane < f.batch.depth and f.batch.leaves_by < NEVER else None
@@ -193,31 +195,26 @@ RULES: tuple[Rule, ...] = (
     Rule(Why.OUTDATED_METADATA, EVERY, "miscounted"),
     Rule(Why.UNKNOWN_TOPIC, EVERY, "unknown"),
     Rule(Why.THROTTLED, EVERY, "throttled_until", until=lambda f: f.throttled_until, again=_when_it_ends),
-    Rule(Why.LEADER_SILENT, DIRECT | CHANGE, "direct.silent", again=None),
-    Rule(Why.BACKLOG, DIRECT | CHANGE, "direct.old", again=None),
-    Rule(Why.RENEWING, DIRECT | CHANGE, "direct.failed", until=lambda f: f.direct.renews_at),
-    Rule(Why.LANE_CHANGE, CHANGE, "direct"),  # always there
-    Rule(Why.PROBING, DIRECT, "probing"),
-    Rule(Why.MODE_HELD, DIRECT, "only_batch_lanes"),
-    Rule(Why.PRODUCER_ID_QUOTA, DIRECT, "direct.id_rejected"),
-    Rule(Why.UNKNOWN_OUTCOME, DIRECT, "direct.pinned"),
-    Rule(Why.LONG_ROUND_TRIP, DIRECT, "direct.prefers_batches", lambda f, _: not (f.direct.keeps or f.direct.draining)),
-    Rule(Why.EXPIRY, DIRECT, "direct.draining"),
-    Rule(Why.SEQUENCE_GAP, DIRECT, "direct.closed_by_gap"),
-    Rule(Why.OUTDATED_METADATA, DIRECT, "direct.outdated"),
-    Rule(Why.PREPARING_LANE, DIRECT, "direct.paced"),
-    Rule(Why.FIRST_ACKNOWLEDGEMENT, DIRECT, "direct.starting"),
+    Rule(Why.LEADER_SILENT, DIRECT | CHANGE, "lane.silent", again=None),
+    Rule(Why.BACKLOG, DIRECT | CHANGE, "lane.old", again=None),
+    Rule(Why.RENEWING, DIRECT | CHANGE | BATCH, "lane.renewing", until=lambda f: f.lane.renews_at),
+    Rule(Why.LANE_CHANGE, CHANGE, "lane"),  # always there
     # The answer under way may bring a longer throttle time, and what is sent meanwhile would wait unread (KIP-219).
-    Rule(Why.PROBING, IN_PLACE | BATCH, "probing", lambda f, _: f.batch.in_flight > 0, again=None),
+    Rule(Why.PROBING, LEAVING, "probing", lambda f, _: f.batch.in_flight > 0 or _batches_itself(f), again=_probe_ends),
+    Rule(Why.MODE_HELD, DIRECT, "only_batch_lanes"),
+    Rule(Why.PRODUCER_ID_QUOTA, DIRECT, "lane.id_rejected"),
+    Rule(Why.UNKNOWN_OUTCOME, DIRECT, "lane.pinned"),
+    Rule(Why.LONG_ROUND_TRIP, DIRECT, "lane.prefers_batches", lambda f, _: not (f.lane.keeps or f.lane.draining)),
+    Rule(Why.EXPIRY, DIRECT | BATCH, "lane.draining"),
+    Rule(Why.OUTDATED_METADATA, DIRECT | BATCH, "lane.outdated"),
+    Rule(Why.SEQUENCE_GAP, DIRECT | BATCH, "lane.gap"),
+    Rule(Why.PREPARING_LANE, DIRECT, "lane.paced"),
+    Rule(Why.FIRST_ACKNOWLEDGEMENT, DIRECT, "lane.starting"),
     Rule(Why.MAX_IN_FLIGHT, LEAVING, "batch.in_flight", lambda f, _: f.batch.in_flight >= f.batch.cap, again=None),
     Rule(Why.WINDOW, LEAVING, "batch.outstanding", lambda f, _: f.batch.outstanding >= f.batch.budget, again=None),
     Rule(Why.IN_FLIGHT, BATCH, "batch.on_lane", lambda f, now: (by := _behind(f)) is None or by > now, _behind, None),
     Rule(Why.LINGER, LEAVING, "batch.due", lambda f, now: f.batch.due > now, lambda f: f.batch.due, None),
-    Rule(Why.EXPIRY, BATCH, "lane.draining"),
-    Rule(Why.OUTDATED_METADATA, BATCH, "lane.outdated"),
-    Rule(Why.SEQUENCE_GAP, BATCH, "lane.gap"),
     Rule(Why.KEY_ORDER, BATCH, "lane.keys_wait", again=None),
-    Rule(Why.RENEWING, BATCH, "lane.renewing", until=lambda f: f.lane.renews_at),
     Rule(Why.LANES_LIMITED, BATCH, "lane.limited", again=_lanes_come),
     Rule(Why.LANES_BUSY, BATCH, "lane.busy", again=_lanes_come),
 )
@@ -234,25 +231,25 @@ _RULES_OF = by_path(RULES)
 
 def path(facts: PartitionFacts) -> int:
     """It changes only when the lane that is left has nothing of the partition any more: lanes have no common order."""
-    direct = facts.direct
+    lane = facts.lane
     if facts.must_batch:
         return BATCH
-    if (direct.keeps and not direct.failed) or not (
-        direct.id_rejected
-        or direct.failed
-        or direct.gaps
-        or direct.prefers_batches
-        or direct.outdated  # a batch lane knows better
+    if (lane.keeps and not lane.renewing) or not (
+        lane.id_rejected
+        or lane.renewing
+        or lane.gaps
+        or lane.prefers_batches
+        or lane.outdated  # a batch lane knows better
         or facts.probing
-        or (facts.throttled_until is not None and not direct.many)
+        or (facts.throttled_until is not None and not lane.many)
     ):
         return DIRECT
-    if not direct.emptied:
+    if not lane.emptied:
         return CHANGE
-    if direct.batch_lane:
+    if lane.batch_lane:
         return BATCH
     # The direct lane sends well, unless it was refused for good.
-    return CHANGE if direct.id_rejected or direct.failed or direct.gaps else IN_PLACE
+    return CHANGE if lane.id_rejected or lane.renewing or lane.gaps else IN_PLACE
 
 
 def hold(facts: PartitionFacts, way: int, now: float) -> Hold | None:

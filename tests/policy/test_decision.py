@@ -16,7 +16,6 @@ from safeproducer.policy.decision import (
     LONGEST_DEPTH,
     LOOK_AGAIN,
     BatchFacts,
-    DirectFacts,
     Hold,
     LaneFacts,
     PartitionFacts,
@@ -88,24 +87,24 @@ def test_each_reason(facts: PartitionFacts, expected: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("direct", "more", "way"),
+    ("lane", "more", "way"),
     [
-        (DirectFacts(), {}, DIRECT),
-        (DirectFacts(), {"must_batch": True}, BATCH),
-        (DirectFacts(), {"probing": True}, CHANGE),
-        (DirectFacts(emptied=True), {"throttled_until": NOW + 1}, BATCH),
-        (DirectFacts(emptied=True, batch_lane=False), {"throttled_until": NOW + 1}, IN_PLACE),
-        (DirectFacts(keeps=True, emptied=True), {"throttled_until": NOW + 1}, DIRECT),
-        (DirectFacts(prefers_batches=True), {}, CHANGE),
-        (DirectFacts(outdated=True, emptied=True), {}, BATCH),
-        (DirectFacts(id_rejected=True, emptied=True), {}, BATCH),
-        (DirectFacts(id_rejected=True, emptied=True, batch_lane=False), {}, CHANGE),
-        (DirectFacts(gaps=True, emptied=True, batch_lane=False), {}, CHANGE),
+        (LaneFacts(), {}, DIRECT),
+        (LaneFacts(), {"must_batch": True}, BATCH),
+        (LaneFacts(), {"probing": True}, CHANGE),
+        (LaneFacts(emptied=True), {"throttled_until": NOW + 1}, BATCH),
+        (LaneFacts(emptied=True, batch_lane=False), {"throttled_until": NOW + 1}, IN_PLACE),
+        (LaneFacts(keeps=True, emptied=True), {"throttled_until": NOW + 1}, DIRECT),
+        (LaneFacts(prefers_batches=True), {}, CHANGE),
+        (LaneFacts(outdated=True, emptied=True), {}, BATCH),
+        (LaneFacts(id_rejected=True, emptied=True), {}, BATCH),
+        (LaneFacts(id_rejected=True, emptied=True, batch_lane=False), {}, CHANGE),
+        (LaneFacts(gaps=True, emptied=True, batch_lane=False), {}, CHANGE),
     ],
 )
-def test_each_path(direct: DirectFacts, more: dict[str, Any], way: int) -> None:
+def test_each_path(lane: LaneFacts, more: dict[str, Any], way: int) -> None:
     """The direct lane is left only when it has nothing of the partition, and not for a lane that cannot be made."""
-    assert path(PartitionFacts(**{"must_batch": False, "direct": direct, **more})) == way
+    assert path(PartitionFacts(**{"must_batch": False, "lane": lane, **more})) == way
 
 
 def test_the_end_of_a_throttle_time_is_no_reason_to_leave_a_lane_with_records() -> None:
@@ -117,7 +116,7 @@ def test_the_end_of_a_throttle_time_is_no_reason_to_leave_a_lane_with_records() 
 
 def test_a_throttle_time_is_blamed_while_it_lasts_and_no_longer() -> None:
     """What lies unread at a broker that throttles makes it no silent one; the hold of a time that is over is none."""
-    facts = PartitionFacts(must_batch=False, throttled_until=NOW + 2, direct=DirectFacts(silent=True, keeps=True))
+    facts = PartitionFacts(must_batch=False, throttled_until=NOW + 2, lane=LaneFacts(silent=True, keeps=True))
     throttled = decide(facts, NOW)
     assert isinstance(throttled, Hold)
     assert throttled.reason is HoldReason.THROTTLED

@@ -54,7 +54,7 @@ class FactGatherer:
         else:
             facts, way = self._of_path(holds.direct, buffer, now)
         if way == BATCH:
-            return self._of_lane(facts, buffer, now)
+            return self._of_lane(PartitionFacts(*facts[:3]), buffer, now)
         return (facts if way == CHANGE else self._with_batch(facts, None, buffer, now)), None
 
     def _of_every_path(self, buffer: PartitionBuffer, now: float) -> PartitionFacts | None:
@@ -77,10 +77,10 @@ class FactGatherer:
         if way == CHANGE and self.record_buffer.has_left_direct(buffer, now):
             if direct.failure is None or (len(native) and now > direct.failure.at + _EMPTIES_WITHIN):
                 self.lanes.prepare(direct.failure)
-            facts = facts._replace(direct=facts.direct._replace(emptied=True, batch_lane=bool(self.lanes.living)))
+            facts = facts._replace(lane=facts.lane._replace(emptied=True, batch_lane=bool(self.lanes.living)))
         elif way == DIRECT and direct.gaps:
             closed = not direct.gaps.lets_in(buffer.tp, not len(native), now)
-            facts = facts._replace(direct=facts.direct._replace(closed_by_gap=closed))
+            facts = facts._replace(lane=facts.lane._replace(gap=closed))
         return facts, path(facts)
 
     def _of_lane(
@@ -119,7 +119,7 @@ class FactGatherer:
             full,
             0.0 if full else buffer.oldest + self.schedule.linger(now),
         )
-        return PartitionFacts(*facts[:-2], batch)
+        return PartitionFacts(*facts[:-1], batch)
 
     def _of_lanes(self, lane: BatchLane | None, buffer: PartitionBuffer, now: float) -> LaneFacts:
         """Why none takes the next batch; `lane` would, if that were not closed."""
@@ -131,7 +131,7 @@ class FactGatherer:
             outdated=any(choice.is_outdated(other, buffer, now) for other in (living if lane is None else [lane])),
             gap=not all(choice.is_exclusive(other, buffer, now) for other in living),
             keys_wait=not buffer.records,
-            renewing=lanes.renewing.began and not any(other.ready for other in living),
+            renewing=lanes.renewing.began and not any(other.ready or other.draining for other in living),
             renews_at=lanes.renewing.due,
             limited=grows and lanes.permits().refused,
             busy=True,

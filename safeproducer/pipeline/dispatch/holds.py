@@ -11,7 +11,7 @@ from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.record import ACCEPTED_AT
 from safeproducer.policy import decision
-from safeproducer.policy.decision import TURN, DirectFacts, Hold, PartitionFacts
+from safeproducer.policy.decision import TURN, Hold, LaneFacts, PartitionFacts
 from safeproducer.policy.diagnosis import Cause, silent, told_first
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import LATE, LATE_TIMES
@@ -126,7 +126,7 @@ class Holds:
             return PartitionFacts(*leader, only_batch_lanes=True)
         if many := self.many:  # one batch after the other of each broker would take a round trip for each partition
             leader = leader._replace(probing=False)
-        of_direct = DirectFacts(
+        of_direct = LaneFacts(
             silent=direct.is_silent(tp),
             old=tp in direct.old,
             id_rejected=direct.rejected,
@@ -136,14 +136,14 @@ class Holds:
             prefers_batches=self.prefers_batches and not self.waited_for_id(buffer),
             draining=direct.draining,
             gaps=bool(direct.gaps),
-            closed_by_gap=direct.gaps.closed_to(tp, now),
+            gap=direct.gaps.closed_to(tp, now),
             outdated=self.cluster.outdated.concerns(DIRECT_LANE, tp, now),
             paced=(waits := bool(buffer.records) and direct.closes(tp, now)) and direct.probation.paced,
             starting=waits,  # the intake asks for each record where none waits
-            failed=direct.failure is not None,
+            renewing=direct.failure is not None,
             renews_at=None if direct.failure is None else direct.failure.due,
         )
-        return PartitionFacts(*leader, must_batch=False, direct=of_direct)
+        return PartitionFacts(*leader, must_batch=False, lane=of_direct)
 
     def waits_apart(self, topic: str, now: float) -> float | None:
         """Until when this topic waits alone, None if it does not."""

@@ -65,7 +65,7 @@ class LaneChoice:
             self._suggest_lanes(buffer)
         elif reason in (HoldReason.LANES_BUSY, HoldReason.LANES_LIMITED):
             self._want(lacks.wanted)
-        elif lacks.gap and reason is HoldReason.SEQUENCE_GAP:
+        elif facts.must_batch and reason is HoldReason.SEQUENCE_GAP:
             self._await_turn(buffer, now)
             if len(self._lanes) == 1 and not (buffer.unresolved or buffer.pinned):
                 self._want(2)  # the only one is not to be used by others for a while

@@ -20,7 +20,6 @@ from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
 from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.cluster.round_trip import RoundTrip
 from safeproducer.pipeline.cluster.windows import REFRESH, Windows
-from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectLaneExpiry
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
@@ -112,12 +111,11 @@ def assemble(
     route = Route(native, dispatcher, sender, observed, gate_for_records, direct=not delivery.holds_back)
     calls = Calls(route, dispatcher, counters, events)
     serving = Serving(route, dispatcher, updates, report_queue, calls, notices, delivery.buffer.bytes)
-    expiry = renewal = None
+    renewal = None
     if updates.holds.direct is not None and delivery.owns_timeout:
-        expiry = DirectLaneExpiry(updates.holds, dispatcher, report_queue, failures)
-        renewal = DirectRenewal(route, dispatcher, updates, counters, natives, expiry, questions.metadata.first)
+        renewal = DirectRenewal(route, dispatcher, updates, counters, natives, questions.metadata.first)
     asks = questions.metadata, questions.replication
-    turns = Turns(route, dispatcher, updates, serving, calls, *asks, expiry, renewal)
+    turns = Turns(route, dispatcher, updates, serving, calls, *asks, renewal)
     return Engine(route, dispatcher, serving, calls, updates, questions, turns, natives).awake()
 
 
@@ -226,9 +224,7 @@ def _dispatcher(
     when = Schedule(delivery, wake)
     buffer = RecordBuffer(delivery, holds, direct, lanes, queue, rejections, numbers)
     retry = QuotaRetry(delivery, buffer, rejections, queue, failures, when, updates.sent_once)
-    expiry = Expiry(
-        delivery, holds, lanes, buffer, retry, when, failures, queue.reports, refusal_of, questions.expirations
-    )
+    expiry = Expiry(delivery, holds, lanes, buffer, retry, when, failures, queue, refusal_of, questions.expirations)
     records, size = delivery.batch_records, max(1, delivery.batch_bytes)
     placement = Placement(holds.cluster, buffer, lanes, metadata, when)
     intake = Intake(records, size, holds, buffer, rejections, queue, lanes, placement, when)

@@ -16,7 +16,6 @@ from safeproducer.kafka.lane_client import PURGE_EVERY
 from safeproducer.kafka.native import KafkaException, NativeProducer
 from safeproducer.kafka.statistics import Statistics, repaired
 from safeproducer.pipeline.cluster.metadata import FirstQuestion
-from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectLaneExpiry
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
@@ -100,7 +99,6 @@ class DirectRenewal:
     _updates: ClientUpdates
     _counters: DeliveryCounters
     _natives: NativeProducers
-    _deadline: DirectLaneExpiry
     _first: FirstQuestion
     _former: deque[tuple[Any, Former]] = field(default_factory=deque)
     _purge_at: float = 0.0
@@ -122,8 +120,7 @@ class DirectRenewal:
             read, client_id = self._updates.read, self._natives.settings.client_id
             former = Former(direct, lambda text: read(repaired(text, client_id)), now)
             self._former.append((self._route.native, former))
-            if not self._deadline.end():
-                direct.purging(now)
+            direct.purging(now)
             self._route.hold()
             self._dispatcher.recheck(now)
         native, former = self._former[-1]

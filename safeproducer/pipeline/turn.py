@@ -10,8 +10,8 @@ from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.replication import Replication
-from safeproducer.pipeline.dispatch.direct_lane_expiry import DirectLaneExpiry
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
+from safeproducer.pipeline.dispatch.expiry import Wish
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.notifications import Notifications
 from safeproducer.pipeline.polling import Serving
@@ -54,7 +54,6 @@ class Turns:
     _calls: Calls
     _metadata: Metadata
     _replication: Replication
-    _direct_lane_expiry: DirectLaneExpiry | None
     _renewal: DirectRenewal | None
     _told: set[str] = field(default_factory=set)
     _accepted: int = 0
@@ -147,11 +146,19 @@ class Turns:
         if dispatcher.schedule.alarm.rings(now) or dispatcher.lanes.completed:
             dispatcher.pump(now)
         renews = self._renewal is not None and self._renewal.act(now)
-        if self._direct_lane_expiry is not None and not renews:
-            self._direct_lane_expiry.act(now, self._route.hold, self._route.native.purge)
+        if holds.direct is not None and updates.delivery.owns_timeout and not renews:
+            self._carry_out(dispatcher.expiry.empty_direct(holds.direct, now), now)
         # Reports that wait here take room that the native producer does not know of.
         waits = holds.any(now) or dispatcher.intake.suspended or bool(dispatcher.reports)
         self._route.choose(not waits and dispatcher.empty)
+
+    def _carry_out(self, wish: Wish | None, now: float) -> None:
+        if wish is Wish.HOLD:
+            self._route.hold()
+        elif wish is Wish.PURGE:
+            self._route.native.purge()
+        elif wish is Wish.LOOK:
+            self._dispatcher.recheck(now)
 
     def _starts(self, now: float) -> bool:
         """Whether probation lets more go, or less."""

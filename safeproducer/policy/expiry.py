@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
+from typing import NamedTuple
 
 from safeproducer.policy.types import NEVER
 
@@ -69,6 +70,14 @@ class Source(StrEnum):
     BROKER = "broker"
     SETTING = "setting"
     ASSUMED = "assumed"
+
+
+class Purge(NamedTuple):
+    """A lane takes nothing from `closes` on, and is purged `at` a time, because nothing was answered `within`."""
+
+    at: float
+    closes: float
+    within: str
 
 
 @dataclass(frozen=True, slots=True)

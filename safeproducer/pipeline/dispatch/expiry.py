@@ -7,9 +7,10 @@ both cases the lane gets nothing for a while before, so that what is healthy get
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from safeproducer.kafka.arguments import is_no_name
@@ -21,16 +22,17 @@ from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.quota_retry import TIMEOUT, QuotaRetry
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
+from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.record import ACCEPTED_AT, KEY, REPORT, TIMESTAMP, HeldRecord
-from safeproducer.pipeline.reports.delivery_errors import Failures
+from safeproducer.pipeline.reports.delivery_errors import Failures, purged_tps
 from safeproducer.pipeline.reports.hooked_send import callback_of
-from safeproducer.pipeline.reports.report_queue import Reports
+from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.decision import LOOK_AGAIN
-from safeproducer.policy.expiry import BACKSTOP_MARGIN, LEAST_LIMIT, purge_at
-from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
+from safeproducer.policy.expiry import BACKSTOP_MARGIN, LEAST_LIMIT, Purge, purge_at
+from safeproducer.policy.types import DIRECT_LANE, NEVER, UNPLACED, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
@@ -49,12 +51,12 @@ class Asked(NamedTuple):
     told: Callable[[bool], object]
 
 
-class Purge(NamedTuple):
-    """The lane takes nothing from `closes` on, and is purged `at` a time, because nothing was answered `within`."""
+class Wish(Enum):
+    """What is to be done for the direct lane: let nothing more go directly, purge it, look at partitions again."""
 
-    at: float
-    closes: float
-    within: str
+    HOLD = auto()
+    PURGE = auto()
+    LOOK = auto()
 
 
 def timed_out(within: str) -> str:
@@ -84,7 +86,7 @@ class Expiry:
     _quota_retry: QuotaRetry
     _schedule: Schedule
     _failures: Failures
-    _reports: Reports
+    _report_queue: ReportQueue
     _refusal_of: Callable[[Exception], object]
     expirations: IdExpirations
     _look_at: float = 0.0
@@ -242,7 +244,7 @@ class Expiry:
         known: dict[str, Any] = {} if buffer.partition < 0 else {"partition": buffer.partition}
         known |= {"timestamp": (_CREATE_TIME, timestamp), "latency": clock.monotonic() - accepted}
         message = Message(topic=buffer.topic, value=value, key=key, error=error, **known)
-        self._reports.add(self._record_buffer.numbers[record[REPORT]], error, message, size)
+        self._report_queue.reports.add(self._record_buffer.numbers[record[REPORT]], error, message, size)
 
     def _end(self, buffer: PartitionBuffer, queue: Any, code: int, reason: str, index: int = 0) -> None:
         """A record of one of the queues, most often the first, is not handed over any more."""
@@ -306,6 +308,43 @@ class Expiry:
             elif at <= now:
                 self.expirations.tell_of_late_retries(age)
         return min(rules, default=None)
+
+    def empty_direct(self, lane: DirectLane, now: float) -> Wish | None:
+        """Have the direct lane purged when a record in it reaches its deadline, after what is healthy has left it."""
+        if lane.purge is not None:
+            return self._tell_of_purged(lane, *lane.purge, now)
+        due = self.direct_lane(lane.backlogs, now)
+        if due is None:
+            if not lane.draining:
+                return None
+            lane.drain(False)  # it was acknowledged after all
+            return Wish.LOOK
+        if not lane.draining and now >= due.closes:
+            lane.drain(True)
+            return Wish.HOLD  # now: what followed the purge into the lane would meet the end of its epoch
+        if not lane.draining or now < due.at:
+            return None
+        self._report_queue.defer(True)
+        lane.purging(now, due.within)
+        return Wish.PURGE
+
+    def _tell_of_purged(self, lane: DirectLane, at: float, within: str, now: float) -> Wish | None:
+        """Once statistics tell what had been sent of what was purged: report it, and go on."""
+        found, deferred = self._holds.cluster.statistics.get(DIRECT_LANE), self._report_queue.deferred
+        if found is None or found.at <= at or found.messages:
+            return None
+        if deferred and deferred[0].by <= lane.given.since:  # of a lane that failed, and told before
+            return None
+        self._report_queue.defer(False)
+        kept = list(deferred)
+        never_sent = lane.given.unsent.counts(found, max(self._failures.failed_at, self._report_queue.failed_at))
+        if found.no_id_yet:
+            queued = [each.message for each in kept if each.error.code() == KafkaError._PURGE_QUEUE]
+            never_sent = Counter((message.topic(), message.partition()) for message in queued)
+        self._report_queue.tell(self._failures.expired(kept, never_sent, within))
+        lane.purged(purged_tps(kept), found.producer_epoch, now)
+        lane.drain(False)
+        return Wish.LOOK
 
     def purge_lane(self, lane: BatchLane, now: float) -> float:
         """Purge a batch lane if it is time; when to look again."""

@@ -207,16 +207,17 @@ class DirectLane:
 
     It refers to no native producer: that one holds its callbacks, and they this. `rejected`: a quota on producer
     IDs rejected the lane's, and it is not used any more. `failure`: another one comes in its place. `draining`: it is
-    about to be purged. `old`: partitions with records that have used up a third of their time. `record_bytes`: what a
-    record of it takes, on average.
+    about to be purged. `purge`: when it was, and within what nothing was answered, until that is told. `old`:
+    partitions with records that have used up a third of their time. `record_bytes`: what a record of it takes, on
+    average.
     """
 
     def __init__(self, delivery: Delivery, counters: DeliveryCounters, given: DirectLaneCounts | None = None) -> None:
-        self._batch = delivery.batch_records, delivery.batch_bytes, delivery.linger
-        wanted = delivery.mode == "auto" and delivery.holds_back
-        self.probation = Probation(*self._batch, wanted)
+        self._delivery = delivery
+        self.probation = self._begins(delivery.mode == "auto" and delivery.holds_back)
         self.rejected = False
         self.draining = False
+        self.purge: tuple[float, str] | None = None
         self._silent: dict[TopicPartition, int] = {}
         """By the last statistics, with how many records were delivered then."""
         self.old: frozenset[TopicPartition] = frozenset()
@@ -227,8 +228,11 @@ class DirectLane:
         self._unknown_outcomes: dict[TopicPartition, int | None] = {}
         """With how many records were acknowledged by then, None before statistics have told."""
         self._empty_at = self._observed_at = self.given.since
-        self._delivery = delivery
         self._counters = counters
+
+    def _begins(self, wanted: bool, rest: bool = False) -> Probation:
+        delivery = self._delivery
+        return Probation(delivery.batch_records, delivery.batch_bytes, delivery.linger, wanted, rest)
 
     @property
     def backlogs(self) -> Backlogs:
@@ -278,7 +282,7 @@ class DirectLane:
 
     def rest(self) -> None:
         """Nothing was accepted for a while, and nothing is under way."""
-        self.probation = Probation(*self._batch, True, rest=True)
+        self.probation = self._begins(True, rest=True)
 
     def keeps(self, tp: TopicPartition) -> bool:
         """Whether this partition must not leave for a batch lane, as a record of it is of unknown outcome.
@@ -315,11 +319,17 @@ class DirectLane:
         self.rejected = True
 
     def drain(self, draining: bool) -> None:
-        """Take nothing, until it was purged or that is not needed after all."""
+        """Take nothing, until a purge is told of, or is not needed after all."""
         self.draining = draining
+        if not draining:
+            self.purge = None
 
-    def purging(self, now: float) -> None:
-        """It is about to be purged: what it has of its partitions may be in the log, or get there late."""
+    def purging(self, now: float, within: str = "") -> None:
+        """It is about to be purged, unless it was: what it has of its partitions may be in the log, or get there
+        late."""
+        if self.purge is not None:
+            return
+        self.purge = now, within
         self.given.suspects = self.backlogs.waiting() - self._unknown_outcomes.keys()
         self._unknown_outcomes.update(dict.fromkeys(self.given.suspects))
         self._silent, self.old = {}, frozenset()

@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any
 
 from safeproducer.kafka.native import KNOWS_CLUSTER_ID, KafkaError, KafkaException, NativeProducer
-from safeproducer.policy.renewals import Epochs
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock, forks
 from safeproducer.runtime.threads import allocate_lock
@@ -48,7 +47,6 @@ class LaneClient:
         self._made_at = clock.monotonic()
         self._purge_at = 0.0
         self._unheard_until = 0.0
-        self.epochs = Epochs()
 
     def trigger_flush(self, many: bool = False) -> None:
         """Send what is queued. The flush only queues reports, so no callback of the user runs here.

@@ -34,9 +34,9 @@ from safeproducer.pipeline.engine import Engine, Questions
 from safeproducer.pipeline.health import check
 from safeproducer.pipeline.inspection import Inspection
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
+from safeproducer.pipeline.lanes.lane import Renewing
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
-from safeproducer.pipeline.lanes.renewing import Renewing
 from safeproducer.pipeline.notifications import Notifications
 from safeproducer.pipeline.polling import Serving
 from safeproducer.pipeline.record import ReportNumbers

@@ -20,8 +20,8 @@ from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.lanes.direct_lane import DirectLane, DirectLaneCounts
+from safeproducer.pipeline.lanes.lane import USED_UP, LaneFailure
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
-from safeproducer.pipeline.lanes.renewing import USED_UP, LaneFailure
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.reports.report_queue import Deferred
 from safeproducer.pipeline.route import Route

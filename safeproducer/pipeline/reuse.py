@@ -19,8 +19,8 @@ from typing import Any
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.cluster import id_expirations, round_trip
 from safeproducer.pipeline.engine import Engine
-from safeproducer.pipeline.lanes.batch_lane import BatchLane, LaneLog
-from safeproducer.pipeline.lanes.direct_lane import DirectLane, DirectLaneCounts
+from safeproducer.pipeline.lanes.batch_lane import LaneLog
+from safeproducer.pipeline.lanes.direct_lane import DirectLaneCounts
 from safeproducer.pipeline.lanes.native_producers import NOBODY, NativeLane
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock, forks
@@ -317,7 +317,8 @@ def left_by(engine: Engine) -> Left | None:
     natives: list[tuple[Any, LaneLog | None]] = [] if direct is None else [(engine.native, None)]
     natives += [(lane.client.native, lane.log) for lane in wrote]
     lanes = [NativeLane(native, relays[id(native)], log) for native, log in natives if id(native) in relays]
-    if not lanes or len(lanes) != len(natives) or not _is_sound(direct, wrote):
+    all_sound = all(lane.is_sound for lane in (direct, *wrote) if lane is not None)
+    if not (lanes and all_sound) or len(lanes) != len(natives):
         return None
     expirations, ended = engine.questions.expirations, _ended(engine)
     known, expiry = holds.round_trip.passed_on(), expirations.passed_on()
@@ -349,13 +350,3 @@ def _all_delivered(engine: Engine) -> bool:
     rejected = engine.dispatcher.quota_retry.rejections.count
     accepted, delivered, failed = engine.counters.totals()
     return delivered > 0 and accepted == delivered + failed and not rejected
-
-
-def _is_sound(direct: DirectLane | None, lanes: list[BatchLane]) -> bool:
-    """Whether no lane has failed, been purged, or was rejected by a quota; nothing is inside.
-
-    A batch whose records have all had their report may be in its lane until the sender's next look.
-    """
-    if direct is not None and (direct.rejected or direct.draining or direct.gaps.purged_at > -NEVER):
-        return False
-    return not any(lane.client.failed or lane.draining or lane.inside or lane.gaps.purged_at > -NEVER for lane in lanes)

@@ -41,6 +41,7 @@ class SequenceGaps:
     def acknowledged(self, tp: TopicPartition) -> None:
         """The leader has this partition's next numbers."""
         self._tps.discard(tp)
+        self.answered(tp)
 
     def in_epoch(self, epoch: int | None) -> None:
         """The lane's epoch: a new one has new sequence numbers, without gaps."""
@@ -81,6 +82,4 @@ class SequenceGaps:
 
     def closed_to(self, tp: TopicPartition, now: float) -> bool:
         """Whether another partition has the lane to itself, or one that has a gap waits for that."""
-        if tp in self._tps:
-            return tp != self.exclusive
-        return self.exclusive in self._tps or (bool(self._tps) and now < self._awaited_until)
+        return not self.takes(tp, tp == self.exclusive, now)

@@ -21,10 +21,9 @@ from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.buffer.in_flight_batch import BatchSinks, InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.lanes.renewing import USED_UP, LaneFailure
+from safeproducer.pipeline.lanes.lane import USED_UP, Lane, LaneFailure
 from safeproducer.pipeline.record import HeldRecord
 from safeproducer.policy.lanes import RequestCounts
-from safeproducer.policy.sequence_gaps import SequenceGaps
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.producer_ids.lane_permits import LanePermit
 from safeproducer.runtime import clock
@@ -59,7 +58,7 @@ _EARLIEST = 0.95
 Refuse = Callable[[PartitionBuffer, HeldRecord, KafkaError], None]
 
 
-class BatchLane:
+class BatchLane(Lane):
     """The sender's thread calls; any thread may ask what is inside.
 
     `bytes` are those of keys, values and headers inside. `log` tells whether it has its producer ID; None where nobody
@@ -75,12 +74,10 @@ class BatchLane:
         permit: LanePermit,
         new: bool = True,
     ) -> None:
+        super().__init__(number)
         self.client = client
-        self.number = number
         self.log = log
         self.permit = permit
-        self.draining = False
-        """It is about to be purged and takes no more."""
         self.refused: list[HeldRecord] = []
         """Records that it did not take because it has failed."""
         self.used_at = clock.monotonic()
@@ -88,8 +85,6 @@ class BatchLane:
         self.counts = RequestCounts(new)
         self.batches: list[InFlightBatch] = []
         """Those that are not resolved yet, in the order in which they were handed over."""
-        self.gaps = SequenceGaps()
-        self.failure: LaneFailure | None = None
         self.due = self.soon = NEVER
         """When the answer to the first of them comes, and when it may come at the earliest, by what others took."""
         self.bytes = 0
@@ -101,9 +96,18 @@ class BatchLane:
             return False
         return self.log is None or self.log.acquired
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether this is so, and nothing is inside, where a batch with all its reports is until the sender's look."""
+        return super().is_sound and not (self.client.failed or self.inside)
+
     def ask_permit(self) -> bool:
         """Whether it may send: its first batch asks for its permit (KIP-936)."""
         return self.permit.may_send(None if self.log is None else self.log.producer_id)
+
+    def fail(self, error: KafkaError) -> None:
+        """It takes nothing more, and its records end as they would."""
+        self.client.retire(error)
 
     def newly_failed(self) -> LaneFailure | None:
         """Its failure, once."""
@@ -203,8 +207,8 @@ class BatchLane:
         self.bytes -= batch.bytes
         if self.failure is not None:
             self.failure.count(batch.reports.failed)
-        if self.client.epochs.fenced(batch.reports.fenced):
-            self.client.retire(USED_UP)
+        if self.epochs.fenced(batch.reports.fenced):
+            self.fail(USED_UP)
 
     def _expect(self) -> None:
         self.due = self.soon = NEVER
@@ -223,8 +227,7 @@ class BatchLane:
         """How many splits statistics show."""
         if self.log is not None and statistics.producer_id != self.log.producer_id:
             return 0  # of the lane that it came in place of
-        if self.client.epochs.used_up(statistics.producer_epoch):
-            self.client.retire(USED_UP)
+        self.look_at_epoch(statistics.producer_epoch)
         if self.batches:
             return 0  # counted while something was under way
         requests = sum(broker.produce_requests for broker in statistics.brokers.values())

@@ -11,17 +11,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
-from safeproducer.pipeline.lanes.renewing import USED_UP, LaneFailure
+from safeproducer.pipeline.lanes.lane import USED_UP, Lane
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.client_reports import BrokerInfo
 from safeproducer.policy.pacing import LATE, LATE_TIMES
 from safeproducer.policy.probation import Probation, Seen
-from safeproducer.policy.renewals import Epochs
-from safeproducer.policy.sequence_gaps import SequenceGaps
-from safeproducer.policy.types import NEVER, TopicPartition
+from safeproducer.policy.types import DIRECT_LANE, NEVER, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
 
@@ -134,14 +131,13 @@ class UnsentRecords:
 class DirectLaneCounts:
     """The sender changes it; any thread may ask.
 
-    `since`: what is older than that is of a former owner. `epochs`: of its producer ID. `suspects`: partitions of which
-    a purge may have ended records, until its reports tell.
+    `since`: what is older than that is of a former owner. `suspects`: partitions of which a purge may have ended
+    records, until its reports tell.
     """
 
     def __init__(self, since: float = 0.0) -> None:
         self.backlogs = Backlogs()
         self.unsent = UnsentRecords(since)
-        self.epochs = Epochs()
         self.since = since
         self._calls: dict[TopicPartition, BatchCalls] = {}
         self.suspects: frozenset[TopicPartition] = frozenset()
@@ -192,7 +188,7 @@ class DirectLaneCounts:
 
     def taken_over(self, now: float) -> None:
         """The next owner begins: all that the former one gave was acknowledged."""
-        self.since, self.epochs, self._seen = now, Epochs(), None
+        self.since, self._seen = now, None
         self.backlogs.all_ended(now)
 
 
@@ -202,28 +198,25 @@ _LATE_THREADS = 0.05
 """A thread that was on its direct path when the hold began has given its record away by then."""
 
 
-class DirectLane:
+class DirectLane(Lane):
     """The sender changes it, each time by one assignment; threads that produce read, and take from `probation`.
 
     It refers to no native producer: that one holds its callbacks, and they this. `rejected`: a quota on producer
-    IDs rejected the lane's, and it is not used any more. `failure`: another one comes in its place. `draining`: it is
-    about to be purged. `purge`: when it was, and within what nothing was answered, until that is told. `old`:
-    partitions with records that have used up a third of their time. `record_bytes`: what a record of it takes, on
-    average.
+    IDs rejected the lane's, and it is not used any more. `purge`: when it was purged, and within what nothing was
+    answered, until that is told. `old`: partitions with records that have used up a third of their time.
+    `record_bytes`: what a record of it takes, on average.
     """
 
     def __init__(self, delivery: Delivery, counters: DeliveryCounters, given: DirectLaneCounts | None = None) -> None:
+        super().__init__(DIRECT_LANE)
         self._delivery = delivery
         self.probation = self._begins(delivery.mode == "auto" and delivery.holds_back)
         self.rejected = False
-        self.draining = False
         self.purge: tuple[float, str] | None = None
         self._silent: dict[TopicPartition, int] = {}
         """By the last statistics, with how many records were delivered then."""
         self.old: frozenset[TopicPartition] = frozenset()
-        self.gaps = SequenceGaps()
         self.given = given or DirectLaneCounts()
-        self.failure: LaneFailure | None = None
         self.record_bytes = 0.0
         self._unknown_outcomes: dict[TopicPartition, int | None] = {}
         """With how many records were acknowledged by then, None before statistics have told."""
@@ -233,6 +226,11 @@ class DirectLane:
     def _begins(self, wanted: bool, rest: bool = False) -> Probation:
         delivery = self._delivery
         return Probation(delivery.batch_records, delivery.batch_bytes, delivery.linger, wanted, rest)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether this is so, and no quota has rejected its producer ID."""
+        return super().is_sound and not self.rejected
 
     @property
     def backlogs(self) -> Backlogs:
@@ -252,11 +250,6 @@ class DirectLane:
     def renewed(self, given: DirectLaneCounts) -> DirectLane:
         """Another one in its place."""
         return DirectLane(self._delivery, self._counters, given)
-
-    def fail(self, error: KafkaError) -> None:
-        """It takes nothing more, and another one comes in its place. Any thread."""
-        if self.failure is None or (self.failure.error is USED_UP and error is not USED_UP):
-            self.failure = LaneFailure(error)
 
     def is_silent(self, tp: TopicPartition) -> bool:
         """Whether its leader owes acknowledgements, and has given none since the last statistics."""
@@ -349,8 +342,9 @@ class DirectLane:
     def look_at_epochs(self, found: Statistics, fenced: int) -> None:
         """Statistics of it; so many records were refused for its producer ID."""
         requests = sum(broker.produce_requests for broker in found.brokers.values())
-        acknowledged, epochs = sum(entry.acknowledged for entry in found.partitions.values()), self.given.epochs
-        if epochs.used_up(found.producer_epoch) or epochs.only_fenced(requests, acknowledged, fenced):
+        acknowledged = sum(entry.acknowledged for entry in found.partitions.values())
+        self.look_at_epoch(found.producer_epoch)
+        if self.epochs.only_fenced(requests, acknowledged, fenced):
             self.fail(USED_UP)
 
     def update(

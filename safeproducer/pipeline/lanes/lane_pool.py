@@ -19,7 +19,7 @@ from safeproducer.kafka.native import NativeProducer
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.buffer.in_flight_batch import BatchSinks, InFlightBatch
 from safeproducer.pipeline.lanes.batch_lane import BatchLane, LaneLog
-from safeproducer.pipeline.lanes.renewing import LaneFailure, Renewing
+from safeproducer.pipeline.lanes.lane import LaneFailure, Renewing
 from safeproducer.pipeline.record import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import Reports
 from safeproducer.policy.lanes import IdleLanes

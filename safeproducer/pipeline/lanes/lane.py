@@ -1,6 +1,7 @@
-"""Another native producer in place of one that failed: when it may be made, and what is told of it.
+"""What rules and deadlines ask of a lane: a native producer with one producer ID. When another one follows it.
 
-A native producer fails by a fatal error, or because its producer epochs are used up.
+Threads of the application produce into the direct lane, and librdkafka makes its batches. The sender hands whole
+batches over to the batch lanes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from dataclasses import dataclass, field
 
 from safeproducer.kafka.native import KafkaError
 from safeproducer.policy.permits import LONGEST_WAIT
-from safeproducer.policy.renewals import Renewals
+from safeproducer.policy.renewals import Epochs, Renewals
+from safeproducer.policy.sequence_gaps import SequenceGaps
+from safeproducer.policy.types import NEVER
 from safeproducer.producer_ids.lane_permits import LanePermit, LanePermits
 from safeproducer.runtime import clock
 from safeproducer.settings.own_settings import DEFAULT_PRODUCER_IDS_PER_HOUR
@@ -52,6 +55,37 @@ class LaneFailure:
     def end(self, error: KafkaError | None = None) -> None:
         """It is empty. `error`: as is known by now."""
         self.error, self.ended = error or self.error, True
+
+
+class Lane:
+    """The sender changes it; any thread may ask.
+
+    - `number`: DIRECT_LANE, or from 0 on. `epochs`: of its producer ID.
+    - `gaps`: in sequence numbers, since it was purged. `draining`: it is about to be purged, and takes nothing.
+    - `failure`: it takes nothing more, and another one comes in its place.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.epochs = Epochs()
+        self.gaps = SequenceGaps()
+        self.draining = False
+        self.failure: LaneFailure | None = None
+
+    def fail(self, error: KafkaError) -> None:
+        """It takes nothing more, and another one comes in its place. Any thread."""
+        if self.failure is None or (self.failure.error is USED_UP and error is not USED_UP):
+            self.failure = LaneFailure(error)
+
+    def look_at_epoch(self, epoch: int | None) -> None:
+        """That of its producer ID, by statistics."""
+        if self.epochs.used_up(epoch):
+            self.fail(USED_UP)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it has not failed, and was never purged."""
+        return not (self.failure or self.draining) and self.gaps.purged_at == -NEVER
 
 
 @dataclass(eq=False)

@@ -212,9 +212,9 @@ def _dispatcher(
     renewing = _renewing(settings, updates.holds, counters, events.notifications)
     lanes = LanePool(make, delivery, report_queue.reports, numbers, permits, not_made, renewing)
     if delivery.only_batch_lanes:
-        lanes.adopt(native, new=natives.new)
+        lanes.adopt(native, new=not natives.took(native))
     for further, log in natives.further():
-        lanes.take_over(further, log)
+        lanes.adopt(further, log, new=False)
         updates.failures.sent_by_many()
     rejections = QuotaRejections(updates.quota_rejected, numbers)
     if delivery.holds_back:

@@ -129,13 +129,8 @@ class DirectRenewal:
             self._purge_at = now + PURGE_EVERY
             due = self._dispatcher.expiry.direct_lane(direct.backlogs, now)
             native.purge(in_queue=True, in_flight=due is not None and due.at <= now, blocking=False)
-        if not (len(native) or (self._fails and self._counters.report_queue.deferred)):
+        if not (len(native) or (self._updates.delivery.fails_behind and self._counters.report_queue.deferred)):
             self._replace(former, failure, now)
-
-    @property
-    def _fails(self) -> bool:
-        """Whether what waits behind a record of unknown outcome is not sent."""
-        return self._natives.settings.delivery.fails_behind
 
     def _replace(self, former: Former, failure: LaneFailure, now: float) -> None:
         """Its last report was served: another native producer takes its place, if one may come now."""
@@ -185,7 +180,7 @@ class DirectRenewal:
         told = list(failures.expired(reports, never_sent, USED_UP if failure is None else failure.error))
         queue.tell(told)
         unknown = [message for _, error, message in told if getattr(error, "outcome", None) is Outcome.UNKNOWN]
-        for message in unknown if self._fails else ():
+        for message in unknown if self._updates.delivery.fails_behind else ():
             tp: Any = message.topic(), message.partition()
             self._dispatcher.expiry.give_up(tp, {message.key()})
         if failure is not None:

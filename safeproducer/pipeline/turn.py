@@ -201,8 +201,8 @@ class Turns:
     def _resize(self, now: float) -> None:
         """Make the lanes that are wanted, release those that are not."""
         dispatcher, lanes = self._dispatcher, self._dispatcher.lanes
-        if self._updates.holds.gate.hold is not None:
-            return  # each lane would ask for an ID of its own
+        if lanes.settled or self._updates.holds.gate.hold is not None:
+            return  # with a gate that is closed each lane would ask for an ID of its own
         self._grow()
         if (spare := lanes.spare(now)) is None or not dispatcher.retire(spare):
             return

@@ -23,7 +23,7 @@ LONGEST_ALONE = 120.0
 """Seconds for which the first batch of a partition is waited for, by that partition: a busy cluster may take tens."""
 LONGEST_UNPLACED = 5.0
 """The same of a batch whose partitions are not known."""
-_LATE_THREADS = 0.05
+LATE_THREADS = 0.05
 """A thread that may send has given its record away by then, also on a busy machine."""
 WAITS: Final = 0
 ON_PROBATION: Final = 1
@@ -116,7 +116,7 @@ class Probation:
         all of them are answered, or statistics show librdkafka, which spreads them, without any of `of`."""
         if (batch := self._begun.get(tp)) is None or tp[1] >= 0:
             return batch is None or batch.came or answers(tp) != batch.before or now >= batch.until + LONGEST_ALONE
-        since = batch.until + _LATE_THREADS
+        since = batch.until + LATE_THREADS
         if now < batch.until or self._gathers:  # what names a partition meanwhile is of the same batch
             return of is not None
         if batch.came or (of and self._has_nothing_of(of, since) and self._has_nothing_of(tp, since)):
@@ -146,7 +146,7 @@ class Probation:
         """Statistics are there, which may show that all of a partition came, though its reports are kept back."""
         self._has_nothing_of = has_nothing_of
         for tp, batch in self._begun.copy().items():
-            if tp[1] >= 0 and not batch.came and has_nothing_of(tp, batch.until + _LATE_THREADS):
+            if tp[1] >= 0 and not batch.came and has_nothing_of(tp, batch.until + LATE_THREADS):
                 self._begun[tp] = batch._replace(came=True)
 
     def look(self, answers: Asked, seen: Seen, in_lane: int, now: float) -> bool:
@@ -169,6 +169,6 @@ class Probation:
 
     def _is_answered(self, tp: TopicPartition, answers: Asked, in_lane: int, now: float) -> bool:
         batch = self._begun.get(tp)
-        if batch is not None and not in_lane and now >= batch.until + _LATE_THREADS:
+        if batch is not None and not in_lane and now >= batch.until + LATE_THREADS:
             self._begun[tp] = batch._replace(came=True)  # the lane is empty: what was refused is answered by nothing
         return self._is_over(tp, answers, now)

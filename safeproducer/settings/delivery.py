@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
@@ -55,7 +56,7 @@ class Partitioning:
     sticky: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: what is read at each record is derived once, at construction
 class Delivery:
     """Times in seconds, sizes in bytes; None where there is no limit."""
 
@@ -78,17 +79,17 @@ class Delivery:
     acks: int
     """How many replicas acknowledge a write; -1: all that are in sync."""
 
-    @property
+    @cached_property
     def mode(self) -> Mode:
         """Whether records are held back always, at need, or never."""
         return self.own.mode
 
-    @property
+    @cached_property
     def only_batch_lanes(self) -> bool:
         """Whether there is no direct lane."""
         return self.mode == "held"
 
-    @property
+    @cached_property
     def holds_back(self) -> bool:
         """Whether records may be held back, and leave by a batch lane.
 
@@ -101,7 +102,7 @@ class Delivery:
         """Whether librdkafka's log has to tell of lost requests, after which a transaction needs a new epoch."""
         return self.transactional and self.mode != "passthrough"
 
-    @property
+    @cached_property
     def spreads(self) -> bool:
         """Whether records of one partition may take several lanes."""
         return self.holds_back and self.idempotent and self.own.ordering != "partition"
@@ -131,7 +132,7 @@ class Delivery:
         """
         return self.mode == "auto" and self.idempotent and not self.transactional
 
-    @property
+    @cached_property
     def owns_timeout(self) -> bool:
         """Whether this library times records out, and librdkafka's own delivery deadline is only a backstop.
 

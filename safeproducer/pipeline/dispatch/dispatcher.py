@@ -43,6 +43,9 @@ class Dispatcher(FactGatherer):
     _unwoken_at: float = 0.0
     _again: float = LOOK_AGAIN
 
+    def __post_init__(self) -> None:
+        self.only_batch_lanes = self._delivery.only_batch_lanes
+
     @property
     def empty(self) -> bool:
         """Whether nothing waits here, nothing is in a batch lane, and nothing that comes must take one."""
@@ -55,11 +58,6 @@ class Dispatcher(FactGatherer):
     def busy(self) -> bool:
         """Whether the batch lanes have something that will be reported."""
         return bool(self.lanes) and (self.only_batch_lanes or self.lanes.busy)
-
-    @property
-    def only_batch_lanes(self) -> bool:
-        """Whether there is no direct lane."""
-        return self._delivery.only_batch_lanes
 
     def serve(self) -> None:
         """Queue the reports that the batch lanes have."""

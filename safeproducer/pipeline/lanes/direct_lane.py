@@ -17,7 +17,7 @@ from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.client_reports import BrokerInfo
 from safeproducer.policy.pacing import LATE, LATE_TIMES
-from safeproducer.policy.probation import Probation, Seen
+from safeproducer.policy.probation import LATE_THREADS, Probation, Seen
 from safeproducer.policy.types import DIRECT_LANE, NEVER, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
@@ -84,11 +84,11 @@ class UnsentRecords:
         self._since = since
         self._empty: Statistics | None = None
         self._batches: Batches = {}
-        self._before_purge: Statistics | None = None
         self._seen: Mapping[TopicPartition, PartitionStatistics] = {}
-        self._anew = self._anew_in_purge = set[TopicPartition]()
+        self._anew = set[TopicPartition]()
         """Partitions of which librdkafka began to count anew since the lane was empty."""
-        self._batches_in_purge: dict[TopicPartition, int] = {}
+        self._purged: tuple[Statistics | None, set[TopicPartition], dict[TopicPartition, int]] = None, self._anew, {}
+        """What was known of the last empty moment before the purge, and what produce_batch() has given since."""
 
     def emptied(self, found: Statistics, batches: Batches) -> None:
         """These statistics show the lane empty."""
@@ -104,27 +104,26 @@ class UnsentRecords:
 
     def purging(self, batches: Batches) -> None:
         """The lane is about to be purged: from now on it is empty for another reason."""
-        self._before_purge, self._anew_in_purge = self._empty, self._anew
-        before = self._batches
-        self._batches_in_purge = {tp: count.least - before.get(tp, _NONE).most for tp, count in batches.items()}
+        since = {tp: count.least - self._batches.get(tp, _NONE).most for tp, count in batches.items()}
+        self._purged = self._empty, self._anew, since
 
     def counts(self, found: Statistics, failed_at: float) -> dict[TopicPartition, int]:
         """How many of each partition's last purged records were in no request, by later statistics.
 
         What ended since the lane was empty must be known for that, so none may have failed since.
         """
-        empty = self._before_purge
+        empty, anew, batches = self._purged
         if failed_at > (self._since if empty is None else empty.at):
             return {}
         never = {}
         for tp, entry in found.partitions.items():
             before = None if empty is None else empty.partitions.get(tp)
-            if tp in self._anew_in_purge or (before is not None and entry.accepted < before.accepted):
+            if tp in anew or (before is not None and entry.accepted < before.accepted):
                 continue  # librdkafka forgot the partition meanwhile, and began to count anew
             earlier = 0 if before is None else before.accepted - before.sent
-            if not self._batches_in_purge.get(tp) and tp not in self._batches:
+            if not batches.get(tp) and tp not in self._batches:
                 earlier = max(0, earlier)  # what was sent twice before is not proof that something was not sent
-            never[tp] = entry.accepted - entry.sent - earlier + self._batches_in_purge.get(tp, 0)
+            never[tp] = entry.accepted - entry.sent - earlier + batches.get(tp, 0)
         return never
 
 
@@ -194,8 +193,6 @@ class DirectLaneCounts:
 
 _OLD_SHARE = 1 / 3
 """A record in the lane that is older than this share of its time: its partition takes no more."""
-_LATE_THREADS = 0.05
-"""A thread that was on its direct path when the hold began has given its record away by then."""
 
 
 class DirectLane(Lane):
@@ -291,7 +288,7 @@ class DirectLane(Lane):
         """
         if not in_lane:
             self._empty_at = now
-        since = direct_until + _LATE_THREADS
+        since = direct_until + LATE_THREADS
         return self._empty_at > since or self.given.has_nothing_of(tp, since)
 
     def unreported(self) -> int:

@@ -135,11 +135,13 @@ class LanePool:
         fixed = delivery.own.lanes
         self._idle = IdleLanes(fixed, delivery.own.producer_ids_per_hour if delivery.idempotent else None)
         self._lanes: list[BatchLane] = []
+        self.living: list[BatchLane] = []
+        """Those that are not to be replaced."""
         self._login: tuple[str, str] | None = None
-        self._adopted = False
+        self._tells = delivery.only_batch_lanes
         """Whether the first lane tells the application of the cluster: there is no direct lane."""
         self.completed, self.refused_topics = sinks.completed, sinks.refused_topics
-        self._handed_over = self._splits = 0
+        self._gone = 0, 0
         """Batches and splits of lanes that are no more."""
         self.wanted = fixed or 1
         self._all_due = self._busy_due = 0.0
@@ -157,14 +159,9 @@ class LanePool:
 
     # --- life cycle --------------------------------------------------------------------------------------------------
 
-    def adopt(self, native: NativeProducer, new: bool = True) -> None:
-        """The first lane, made by somebody else."""
-        self._adopted = True
-        self._add(self.maker.lane_of(native, new=new))
-
-    def take_over(self, native: NativeProducer, log: LaneLog | None) -> None:
-        """One more lane, which another producer had."""
-        self._add(self.maker.lane_of(native, log, new=False))
+    def adopt(self, native: NativeProducer, log: LaneLog | None = None, new: bool = True) -> None:
+        """A lane made by somebody else; it is `new` if no other producer had it."""
+        self._add(self.maker.lane_of(native, log, new=new))
 
     def prepare(self, failure: LaneFailure | None = None) -> None:
         """Make the first lane, which takes a while to get its producer ID and its connections.
@@ -205,15 +202,20 @@ class LanePool:
         for lane in self._lanes:
             if (failure := lane.newly_failed()) is not None and self.renewing.replaces(failure.error):
                 self.renewing.waiting.append(failure)
+        replaces = self.renewing.replaces
+        self.living = [lane for lane in self._lanes if lane.failure is None or not replaces(lane.failure.error)]
 
     @property
-    def living(self) -> list[BatchLane]:
-        """Those that are not to be replaced."""
-        return [lane for lane in self if lane.failure is None or not self.renewing.replaces(lane.failure.error)]
+    def settled(self) -> bool:
+        """Whether there is one lane, which works, and no other is wanted: none is to be made or given up."""
+        if len(self._lanes) != 1 or self.wanted > 1 or self.renewing.waiting or self.renewing.end is not None:
+            return False
+        return self._lanes[0].client.failed is None and not self._lanes[0].permit.denied
 
     def _add(self, lane: BatchLane) -> None:
         self._ids_asked_for = False
         self._lanes.insert(0 if lane.log is None or lane.log.tells else len(self._lanes), lane)
+        self._note_failed()
         # Now that it is seen here: it may have been made of the configuration before.
         if self._login is not None:
             lane.client.native.set_sasl_credentials(*self._login)
@@ -237,8 +239,7 @@ class LanePool:
     def remove(self, lane: BatchLane) -> None:
         """Take a lane out; the caller closes its native producer. One that failed is replaced."""
         self._lanes.remove(lane)
-        self._handed_over += lane.counts.batches
-        self._splits += lane.counts.splits
+        self._gone = self._gone[0] + lane.counts.batches, self._gone[1] + lane.counts.splits
         self._note_failed()
         replaced = lane.failure is not None and self.renewing.replaces(lane.failure.error)
         self.permits().ended(lane.permit, lane.counts.batches > 0, bool(lane.client.failed), replaced)
@@ -355,7 +356,7 @@ class LanePool:
     def events(self) -> int:
         """What librdkafka has to tell the application beside its records: nobody waits for ticks of other lanes."""
         first = self.first
-        return max(0, len(first.client.native) - first.inside) if self._adopted and first is not None else 0
+        return max(0, len(first.client.native) - first.inside) if self._tells and first is not None else 0
 
     @property
     def natives(self) -> list[Any]:
@@ -363,8 +364,8 @@ class LanePool:
 
     @property
     def handed_over(self) -> int:
-        return self._handed_over + sum(lane.counts.batches for lane in self._lanes)
+        return self._gone[0] + sum(lane.counts.batches for lane in self._lanes)
 
     @property
     def splits(self) -> int:
-        return self._splits + sum(lane.counts.splits for lane in self._lanes)
+        return self._gone[1] + sum(lane.counts.splits for lane in self._lanes)

@@ -220,11 +220,6 @@ class NativeProducers:
             config = delivery.further_lane_config(lane)
         return self._made(config, log, self._role(log))
 
-    @property
-    def new(self) -> bool:
-        """Whether they are made, and not taken over."""
-        return not self._taken
-
     def took(self, native: object) -> bool:
         """Whether another producer had it before, and wrote with it."""
         return any(native is lane.native for lane in self._taken)

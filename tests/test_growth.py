@@ -88,11 +88,11 @@ def test_released_records_are_noted_only_where_somebody_looks() -> None:
 def test_threads_that_ended_are_forgotten(producer: SafeProducer) -> None:
     """A server that polls on a new thread for each request; the one that polls now keeps its count."""
     client = engine_of(producer).events
-    client.on_statistics(itertools.count(), "{}")
+    client.on_statistics(False, itertools.count(), "{}")
     mine = dict(client.unseen)
     with mock.patch.object(client_events, "get_ident", mock.Mock(side_effect=itertools.count(-1, -1))):
         for _ in range(2000):
-            client.on_statistics(itertools.count(), "{}")
+            client.on_statistics(False, itertools.count(), "{}")
     assert len(client.unseen) < 200
     assert client.unseen.items() >= mine.items()
 

@@ -65,7 +65,7 @@ def never_ready() -> Iterator[Rig]:
     """As begun(), but the lane for brokers with long round trips does not get its producer ID."""
     with (
         mock.patch.object(LanePool, "acquired", property(lambda _: False)),
-        mock.patch.object(ClientUpdates, "batch_statistics"),
+        mock.patch.object(ClientUpdates, "_of_batch_lane"),
         begun({}) as rig,
     ):
         yield rig

@@ -117,7 +117,7 @@ class Trace:
 
 ACTS = Turns._act.__code__
 HANDS_OVER = Dispatcher.pump.__code__
-SERVES = {ClientEvents.on_statistics.__code__, ClientEvents.on_batch_lane_statistics.__code__}
+SERVES = {ClientEvents.on_statistics.__code__}
 READS = {ClientUpdates._of_direct_lane.__code__, ClientUpdates._of_batch_lane.__code__}
 
 

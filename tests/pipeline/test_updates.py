@@ -59,7 +59,7 @@ def tell_twice(updates: ClientUpdates, measured: Callable[[], bool], floor: int,
 
 def tell_of_fed(updates: ClientUpdates, text: str) -> None:
     """Statistics of a lane for batches."""
-    updates.batch_statistics(text)
+    updates.statistics(text, beside=True)
     updates.read_arrived()
 
 
@@ -206,7 +206,7 @@ def test_the_newest_statistics_of_a_lane_wait_alone(updates: ClientUpdates) -> N
     """Sixteen texts waited where the sender was busy: 30 KB for each topic."""
     for number in range(5):
         updates.statistics(statistics(number, NEAR))
-        updates.batch_statistics(statistics(number + 10, LONG_ROUND_TRIP))
+        updates.statistics(statistics(number + 10, LONG_ROUND_TRIP), beside=True)
     newest = dict(updates._arrived)
     assert [json.loads(text)["brokers"]["b"]["req"]["Produce"] for text in newest.values()] == [4, 14]
     with mock.patch("safeproducer.pipeline.dispatch.updates.read", wraps=reading.read) as read:
@@ -217,8 +217,8 @@ def test_the_newest_statistics_of_a_lane_wait_alone(updates: ClientUpdates) -> N
 
 def test_to_read_both_lanes_takes_a_tenth_of_the_time(updates: ClientUpdates) -> None:
     """Each alone takes less than that."""
-    for arrives, took, both in ((updates.statistics, 0.06, 0.06), (updates.batch_statistics, 0.07, 0.13)):
-        arrives(statistics(1, NEAR))
+    for beside, took, both in ((False, 0.06, 0.06), (True, 0.07, 0.13)):
+        updates.statistics(statistics(1, NEAR), beside)
         with (
             mock.patch("safeproducer.runtime.clock.thread_time", side_effect=[0.0, took]),
             mock.patch("safeproducer.runtime.clock.monotonic", side_effect=itertools.count()),

@@ -29,8 +29,7 @@ class Updates(Protocol):
     def throttled(self, broker: int, name: str, seconds: float) -> bool: ...
     def fatal_error(self, error: KafkaError) -> None: ...
     def login_refused(self, sentence: str) -> None: ...
-    def statistics(self, text: str) -> None: ...
-    def batch_statistics(self, text: str) -> None: ...
+    def statistics(self, text: str, beside: bool) -> None: ...
 
 
 class EventCallbacks:
@@ -130,11 +129,11 @@ class ClientEvents:
         self.callbacks.call(self.callbacks.throttle, event)
 
     @interrupts.called_natively
-    def on_statistics(self, ticks: Iterator[int], text: str) -> None:
-        """Every tick of the native producer that tells of the cluster."""
+    def on_statistics(self, beside: bool, ticks: Iterator[int], text: str) -> None:
+        """Every tick of the lanes that tell of the cluster. `beside`: of the first batch lane beside a direct one."""
         text = repaired(text, self.client_id)
-        self._updates.statistics(text)
-        if not self._tell(ticks, text):
+        self._updates.statistics(text, beside)
+        if not (self._tell(ticks, text) or beside):
             self.hide()
 
     def hide(self) -> None:
@@ -150,12 +149,6 @@ class ClientEvents:
             if thread not in alive:
                 self.unseen.pop(thread, None)
         self._most_threads = 2 * len(self.unseen) + _FEW_THREADS
-
-    @interrupts.called_natively
-    def on_batch_lane_statistics(self, ticks: Iterator[int], text: str) -> None:
-        text = repaired(text, self.client_id)
-        self._updates.batch_statistics(text)
-        self._tell(ticks, text)
 
     def _tell(self, ticks: Iterator[int], text: str) -> bool:
         """Whether the application is told at this one of the lane's ticks, which are as often as its interval or more

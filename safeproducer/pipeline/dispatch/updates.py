@@ -49,10 +49,10 @@ class ClientUpdates:
         self.changed = False
         self.heard: deque[str] = deque()
         self._hold: Callable[[], object] = bool
-        self._arrived: dict[Callable[[str], None], str] = {}
+        self._arrived: dict[int, str] = {}
         """The last ones of a lane that wait to be read: they say more than those before."""
         self._batch_statistics: Statistics | None = None
-        self._skipped: tuple[Callable[[str], None], str] | None = None
+        self._skipped: tuple[int, str] | None = None
         self._idle = self._accepted = 0
         self._last_read = (0.0, 0.0)
         """(when it ended, how long it took, that of both lanes together)."""
@@ -143,7 +143,7 @@ class ClientUpdates:
         """Whether the last statistics were not read."""
         return self._skipped is not None
 
-    def _skips(self, again: Callable[[str], None], text: str) -> bool:
+    def _skips(self, lane: int, text: str) -> bool:
         """Whether statistics need not be read: nothing is produced, and it takes a while with many partitions."""
         now = clock.monotonic()
         before, self._accepted = self._accepted, self._counters.accepted
@@ -158,8 +158,8 @@ class ClientUpdates:
             rest = (_IDLE_READS_WITH_WINDOWS if self.delivery.spreads else _IDLE_READS) * reading
         else:
             rest = self._rest(now)
-        if now < read_until + rest and again not in self._arrived:
-            self._skipped = again, text
+        if now < read_until + rest and lane not in self._arrived:
+            self._skipped = lane, text
             if idle and direct is not None:
                 direct.backlogs.idle(now)
             return True
@@ -188,36 +188,36 @@ class ClientUpdates:
             self._arrive(*skipped)
             self.read_arrived()
 
-    def statistics(self, text: str) -> None:
-        """Of the direct lane, or the first one when there is none, from any thread that serves: the sender reads them.
+    def statistics(self, text: str, beside: bool = False) -> None:
+        """Of the direct lane, or the first batch lane, from any thread that serves: the sender reads them.
 
-        A signal handler may come in anywhere here, and wait for the sender.
+        `beside` a direct lane that one tells nothing new while those of the direct lane are skipped. A signal handler
+        may come in anywhere here, and wait for the sender.
         """
-        reads = self._of_batch_lane if self.holds.direct is None else self._of_direct_lane
-        if self.delivery.mode != "passthrough" and not self._skips(reads, text):
-            self._arrive(reads, text)
+        lane = _BATCH_LANE if beside or self.holds.direct is None else DIRECT_LANE
+        if beside:
+            skips = self._skipped is not None and self.holds.lane_ready
+        else:
+            skips = self.delivery.mode == "passthrough" or self._skips(lane, text)
+        if not skips:
+            self._arrive(lane, text)
 
-    def batch_statistics(self, text: str) -> None:
-        """Of the first batch lane beside a direct one, which tells nothing new while that one's are skipped."""
-        if self._skipped is None or not self.holds.lane_ready:
-            self._arrive(self._of_batch_lane, text)
-
-    def _arrive(self, reads: Callable[[str], None], text: str) -> None:
-        self._arrived.pop(reads, None)  # to the end, or what is older would be learnt last
-        self._arrived[reads] = text
+    def _arrive(self, lane: int, text: str) -> None:
+        self._arrived.pop(lane, None)  # to the end, or what is older would be learnt last
+        self._arrived[lane] = text
         self.changed = True
 
     def read_arrived(self) -> None:
         """On the sender's thread, the only one that acts on statistics."""
-        for reads in tuple(self._arrived):
-            if (text := self._arrived.pop(reads, None)) is None:  # a newer one comes
+        for lane in tuple(self._arrived):
+            if (text := self._arrived.pop(lane, None)) is None:  # a newer one comes
                 continue
             began, worked = clock.monotonic(), clock.thread_time()
-            reads(text)
+            (self._of_direct_lane if lane == DIRECT_LANE else self._of_batch_lane)(text)
             ended = clock.monotonic()
             # On a busy machine the thread waits meanwhile, and nothing is spent.
             took = min(ended - began, clock.thread_time() - worked)
-            more = 0.0 if self.holds.direct is None or reads == self._of_direct_lane else self._last_read[1]
+            more = 0.0 if self.holds.direct is None or lane == DIRECT_LANE else self._last_read[1]
             self._last_read = ended, took + more
 
     def _of_direct_lane(self, text: str) -> None:

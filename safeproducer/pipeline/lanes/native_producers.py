@@ -143,8 +143,8 @@ lane beside a direct one. A further lane, whose statistics concern the applicati
 
 
 def owner(events: ClientEvents, application: Any, role: int) -> Owner:
-    tells = events.on_statistics if role == _FIRST else events.on_batch_lane_statistics
-    statistics = events.on_further_statistics if role == _FURTHER else partial(tells, count(1))
+    tells = partial(events.on_statistics, role == _BATCH_LANE, count(1))
+    statistics = events.on_further_statistics if role == _FURTHER else tells
     error = events.on_error if role == _FIRST else events.on_batch_lane_error
     callbacks = events.callbacks
     log = partial(callbacks.log, application)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from safeproducer.errors import NOT_ACCEPTED, RENEWED, UNINITIALISED, ConfigurationError, QueueFullError
 from safeproducer.hooks import Hook
 from safeproducer.kafka.arguments import NO_TIMEOUT, seconds
-from safeproducer.kafka.native import KNOWS_CLUSTER_ID, VERSION, NativeProducer
+from safeproducer.kafka.native import KNOWS_CLUSTER_ID, VERSION, ClientProducer
 from safeproducer.records import are_known, call_site, checked_names
 from safeproducer.runtime import clock, forks, lifetime
 from safeproducer.snapshot import CloseReport, Health, Snapshot
@@ -390,7 +390,7 @@ def _forward_the_rest() -> None:
         method.__name__ = name
         return method
 
-    for name in dir(NativeProducer):
+    for name in dir(ClientProducer):
         if not name.startswith("_") and name not in vars(SafeProducer):
             setattr(SafeProducer, name, forwarded(name))
 

@@ -19,7 +19,7 @@ from safeproducer.errors import (
     TransactionError,
     TransactionUnknown,
 )
-from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
+from safeproducer.kafka.native import ClientProducer, KafkaError, KafkaException
 from safeproducer.runtime import clock
 from safeproducer.runtime.log import logger
 from safeproducer.runtime.threads import BackgroundThread, InterruptSafeEvent
@@ -35,7 +35,7 @@ _SETTLES = 2.0
 _threads: weakref.WeakKeyDictionary[Engine, BackgroundThread] = weakref.WeakKeyDictionary()
 
 
-class ProducerSlots(NativeProducer):
+class ProducerSlots(ClientProducer):
     """What each call of SafeProducer reads. In a dict CPython finds attributes slowly where a C class allocates."""
 
     __slots__ = tuple(f"_SafeProducer__{name}" for name in ("counters", "engine", "on_delivery", "route", "topics"))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import sys
+from typing import Any
 
 from confluent_kafka import ThrottleEvent
 from confluent_kafka import __version__ as _version
@@ -32,10 +33,17 @@ if not getattr(sys, "_is_gil_enabled", lambda: True)():
     )
 
 
-class NativeProducer(Producer):
+class ClientProducer(Producer):
     """As the client makes it; it can be referred to weakly."""
 
     __slots__ = ("__weakref__",)
+
+
+class NativeProducer(ClientProducer):
+    """That of a lane. `relay`: who passes on what it calls."""
+
+    __slots__ = ("relay",)
+    relay: Any
 
 
 KNOWS_CLUSTER_ID = hasattr(NativeProducer, "cluster_id")
@@ -44,6 +52,7 @@ KNOWS_CLUSTER_ID = hasattr(NativeProducer, "cluster_id")
 __all__ = [
     "KNOWS_CLUSTER_ID",
     "VERSION",
+    "ClientProducer",
     "KafkaError",
     "KafkaException",
     "Message",

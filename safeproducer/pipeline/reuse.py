@@ -21,7 +21,7 @@ from safeproducer.pipeline.cluster import id_expirations, round_trip
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.lanes.batch_lane import LaneLog
 from safeproducer.pipeline.lanes.direct_lane import DirectLaneCounts
-from safeproducer.pipeline.lanes.native_producers import NOBODY, NativeLane
+from safeproducer.pipeline.lanes.native_producers import NOBODY
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock, forks
 from safeproducer.runtime.log import logger
@@ -76,7 +76,7 @@ class Key:
 class Left:
     """The native producers of one SafeProducer while nobody owns them. One thread at a time, which holds `served`.
 
-    - `lanes`: the first is the direct one if there is one.
+    - `lanes`: native producers, each with its log if it has one. The first is the direct lane's if there is one.
     - `round_trips`: what is known of them. `id_expiration`: for how long brokers remember their producer IDs.
     - `given`: what the direct lane has been given.
     - `seconds`: for how long it is kept, `until` then.
@@ -86,7 +86,7 @@ class Left:
     key: Key
     cluster: str
     seconds: float
-    lanes: list[NativeLane]
+    lanes: list[tuple[Any, LaneLog | None]]
     round_trips: round_trip.Known
     id_expiration: id_expirations.Known | None
     _ended: Callable[[float], bool] | None
@@ -98,13 +98,13 @@ class Left:
 
     @property
     def natives(self) -> list[Any]:
-        return [lane.native for lane in self.lanes]
+        return [native for native, _ in self.lanes]
 
     def park(self) -> bool:
         """Keep them for another producer; False when they are to be closed. The former owner is told nothing more."""
         nobody = NOBODY._replace(error=partial(_note_fatal, self._failed))  # not self: the relay would refer to it
-        for lane in self.lanes:
-            lane.relay.belong_to(nobody)
+        for native, _ in self.lanes:
+            native.relay.belong_to(nobody)
         self.until, self.served, self.patience = clock.monotonic() + self.seconds, allocate_lock(), _PATIENCE
         return self.seconds > 0 and parking.park(self)
 
@@ -309,16 +309,14 @@ def left_by(engine: Engine) -> Left | None:
     counted, and sequence numbers have no gap. And the credentials are those of the construction.
     """
     holds, producers = engine.holds, engine.native_producers
-    direct, relays, settings = holds.direct, producers.relays, producers.settings
-    if relays is None or not _all_delivered(engine):
+    direct, settings = holds.direct, producers.settings
+    if not (producers.reusable and _all_delivered(engine)):
         return None
     # A lane that never wrote has no permit yet, which the next owner would not ask for.
     wrote = [lane for lane in engine.dispatcher.lanes if lane.counts.batches or producers.took(lane.client.native)]
-    natives: list[tuple[Any, LaneLog | None]] = [] if direct is None else [(engine.native, None)]
-    natives += [(lane.client.native, lane.log) for lane in wrote]
-    lanes = [NativeLane(native, relays[id(native)], log) for native, log in natives if id(native) in relays]
-    all_sound = all(lane.is_sound for lane in (direct, *wrote) if lane is not None)
-    if not (lanes and all_sound) or len(lanes) != len(natives):
+    lanes: list[tuple[Any, LaneLog | None]] = [] if direct is None else [(engine.native, None)]
+    lanes += [(lane.client.native, lane.log) for lane in wrote]
+    if not (lanes and all(lane.is_sound for lane in (direct, *wrote) if lane is not None)):
         return None
     expirations, ended = engine.questions.expirations, _ended(engine)
     known, expiry = holds.round_trip.passed_on(), expirations.passed_on()

@@ -19,7 +19,7 @@ import pytest
 
 from safeproducer.kafka.native import KafkaError, NativeProducer
 from safeproducer.pipeline import reuse as module
-from safeproducer.pipeline.lanes.native_producers import NativeLane, Relay
+from safeproducer.pipeline.lanes.native_producers import Relay
 from safeproducer.pipeline.reuse import MOST, Key, Left, Parking
 from safeproducer.runtime import clock, patience
 from safeproducer.settings.config import Settings, parse
@@ -361,8 +361,9 @@ def test_one_that_is_served_for_long_is_for_a_later_constructor(parking: Parking
 
 def parked(config: dict[str, Any], ended: Any = None) -> Left:
     relay = Relay()
-    lanes = [NativeLane(NativeProducer(relay.configured(config)), relay, None)]
-    left = Left(KEY, CLUSTER, 0.0, lanes, (False, 0.0, {}), None, ended, None)
+    native = NativeProducer(relay.configured(config))
+    native.relay = relay
+    left = Left(KEY, CLUSTER, 0.0, [(native, None)], (False, 0.0, {}), None, ended, None)
     assert not left.park()
     return left
 
@@ -402,7 +403,7 @@ def test_one_that_its_former_owner_has_closed_is_of_no_use() -> None:
 @pytest.mark.parametrize("fatal", [True, False])
 def test_a_fatal_error_is_noted(fatal: bool) -> None:
     left = parked({"test.mock.num.brokers": 1})
-    left.lanes[0].relay.tell("error", KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "no", fatal=fatal))
+    left.natives[0].relay.tell("error", KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "no", fatal=fatal))
     assert left.serve() is not fatal
     left.close()
 

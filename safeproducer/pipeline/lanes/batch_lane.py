@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from typing import Any
 
 from safeproducer.errors import NOT_ACCEPTED
 from safeproducer.kafka.lane_client import LaneClient, cause_of
@@ -41,6 +42,11 @@ class LaneLog:
         self.producer_id: int | None = None
         self.tells = tells
         self.application: logging.Logger | None = None
+
+    def listening(self, config: dict[str, Any]) -> dict[str, Any]:
+        """The configuration of a native producer with this log."""
+        self.application = config.get("logger")
+        return config | {"logger": self}
 
     def log(self, level: int, form: str, *args: object) -> None:
         """As logging.Logger.log()."""

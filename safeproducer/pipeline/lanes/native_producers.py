@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer, ThrottleEvent
 from safeproducer.kafka.properties import whole
@@ -151,28 +151,18 @@ def owner(events: ClientEvents, application: Any, role: int) -> Owner:
     return Owner(error, events.on_throttle, statistics, log, callbacks.errors.ask_token)
 
 
-class NativeLane(NamedTuple):
-    """`log`: of a batch lane that has one."""
-
-    native: Any
-    relay: Relay
-    log: LaneLog | None
-
-
 class NativeProducers:
     """`first()` and `further()` on the thread that constructs, `batch_lane()` on the sender's.
 
-    `taken`: what a former producer with an equal configuration has left. `relays`: by the identity of the native
-    producer, for as long as somebody refers to that; None where no other producer may have any.
+    `taken`: what a former producer with an equal configuration has left, each with its log. `reusable`: whether another
+    producer may have those that are made.
     """
 
-    def __init__(self, settings: Settings, events: ClientEvents, taken: Sequence[NativeLane]) -> None:
+    def __init__(self, settings: Settings, events: ClientEvents, taken: Sequence[tuple[Any, LaneLog | None]]) -> None:
         self.settings = settings
-        self.relays: dict[int, Relay] | None = {} if settings.reuses else None
+        self.reusable = settings.reuses
         self._events = events
         self._taken = taken
-        self._direct: deque[Relay] = deque(maxlen=2)
-        """The present one's of the direct lane, and the former one's."""
         self.session_log = SessionLog(events.hide) if settings.delivery.listens else None
         self.former: list[Any] = []
         """Those of the direct lane that failed, until no thread can be inside any more."""
@@ -181,7 +171,7 @@ class NativeProducers:
         """The direct lane, or the first batch lane when everything is held back; raises ConfigurationError."""
         settings, callbacks = self.settings, self._events.callbacks.errors
         if self._taken:
-            return self._adopted(self._taken[0], _FIRST)
+            return self._adopted(self._taken[0][0], _FIRST)
         config = settings.delivery.first_lane_config(settings.lane)
         try:
             return self._made(config, None, _FIRST)
@@ -199,9 +189,7 @@ class NativeProducers:
     def leave(self, native: Any, heard: Callable[[str], None]) -> None:
         """The direct lane's native producer failed, and another one was made: it tells statistics alone."""
         self.former.append(native)
-        self._direct[0].belong_to(NOBODY._replace(statistics=heard))
-        if self.relays is not None:
-            self.relays.pop(id(native), None)
+        native.relay.belong_to(NOBODY._replace(statistics=heard))
 
     def forget(self, native: Any) -> None:
         """No thread can be inside of that one any more."""
@@ -209,8 +197,8 @@ class NativeProducers:
 
     def further(self) -> Iterator[tuple[NativeProducer, LaneLog | None]]:
         """The batch lanes beside the first one that were taken over."""
-        for lane in self._taken[1:]:
-            yield self._adopted(lane, self._role(lane.log)), lane.log
+        for native, log in self._taken[1:]:
+            yield self._adopted(native, self._role(log)), log
 
     def batch_lane(self, log: LaneLog | None) -> NativeProducer:
         """One that tells of the cluster by its statistics; with a log that does not tell, one more."""
@@ -222,11 +210,11 @@ class NativeProducers:
 
     def took(self, native: object) -> bool:
         """Whether another producer had it before, and wrote with it."""
-        return any(native is lane.native for lane in self._taken)
+        return any(native is taken for taken, _ in self._taken)
 
     def set_credentials(self, changes: dict[str, str]) -> None:
         """Other credentials from now on."""
-        self.relays = None
+        self.reusable = False
         self.settings.set_credentials(changes)
 
     def _role(self, log: LaneLog | None) -> int:
@@ -234,10 +222,9 @@ class NativeProducers:
             return _FURTHER
         return _FIRST if self.settings.delivery.only_batch_lanes else _BATCH_LANE
 
-    def _adopted(self, lane: NativeLane, role: int) -> NativeProducer:
-        lane.relay.belong_to(owner(self._events, self.settings.lane.get("logger"), role))
-        native: NativeProducer = lane.native
-        return self._noted(native, lane.relay, role)
+    def _adopted(self, native: Any, role: int) -> NativeProducer:
+        native.relay.belong_to(owner(self._events, self.settings.lane.get("logger"), role))
+        return cast("NativeProducer", native)
 
     def _made(self, config: dict[str, Any], log: LaneLog | None, role: int) -> NativeProducer:
         told = owner(self._events, config.get("logger"), role)
@@ -245,14 +232,6 @@ class NativeProducers:
             told, config = self.session_log.listen(told, config)
         relay = Relay(told)
         config = relay.configured(config)
-        if log is not None:
-            log.application = config.get("logger")
-            config["logger"] = log
-        return self._noted(forks.spare_in_children(NativeProducer(config)), relay, role)
-
-    def _noted(self, native: NativeProducer, relay: Relay, role: int) -> NativeProducer:
-        if role == _FIRST:
-            self._direct.append(relay)
-        if self.relays is not None:
-            self.relays[id(native)] = relay
+        native = forks.spare_in_children(NativeProducer(config if log is None else log.listening(config)))
+        native.relay = relay
         return native

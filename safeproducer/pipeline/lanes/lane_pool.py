@@ -295,10 +295,13 @@ class LanePool:
         """When to look at them again, whether or not an answer is near()."""
         if not self._lanes:
             return NEVER
-        looks = [lane.soon for lane in self._lanes if lane.soon > now]
-        if any(lane.batches or not lane.ready for lane in self._lanes):
-            looks.append(self._busy_due)
-        return min(self._all_due, *looks)
+        due = self._all_due
+        for lane in self._lanes:
+            if now < lane.soon < due:
+                due = lane.soon
+            if self._busy_due < due and (lane.batches or not lane.ready):
+                due = self._busy_due
+        return due
 
     def _to_look_at(self, now: float) -> list[BatchLane]:
         """Those whose answer is near, now and then those with records, and more seldom all: each look costs the same.

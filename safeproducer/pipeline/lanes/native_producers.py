@@ -142,15 +142,6 @@ _FIRST, _BATCH_LANE, _FURTHER = range(3)
 lane beside a direct one. A further lane, whose statistics concern the application alone."""
 
 
-def owner(events: ClientEvents, application: Any, role: int) -> Owner:
-    tells = partial(events.on_statistics, role == _BATCH_LANE, count(1))
-    statistics = events.on_further_statistics if role == _FURTHER else tells
-    error = events.on_error if role == _FIRST else events.on_batch_lane_error
-    callbacks = events.callbacks
-    log = partial(callbacks.log, application)
-    return Owner(error, events.on_throttle, statistics, log, callbacks.errors.ask_token)
-
-
 class NativeProducers:
     """`first()` and `further()` on the thread that constructs, `batch_lane()` on the sender's.
 
@@ -217,17 +208,25 @@ class NativeProducers:
         self.reusable = False
         self.settings.set_credentials(changes)
 
+    def _owner(self, role: int) -> Owner:
+        events, callbacks = self._events, self._events.callbacks
+        tells = partial(events.on_statistics, role == _BATCH_LANE, count(1))
+        statistics = events.on_further_statistics if role == _FURTHER else tells
+        error = events.on_error if role == _FIRST else events.on_batch_lane_error
+        log = partial(callbacks.log, self.settings.lane.get("logger"))
+        return Owner(error, events.on_throttle, statistics, log, callbacks.errors.ask_token)
+
     def _role(self, log: LaneLog | None) -> int:
         if log is not None and not log.tells:
             return _FURTHER
         return _FIRST if self.settings.delivery.only_batch_lanes else _BATCH_LANE
 
     def _adopted(self, native: Any, role: int) -> NativeProducer:
-        native.relay.belong_to(owner(self._events, self.settings.lane.get("logger"), role))
+        native.relay.belong_to(self._owner(role))
         return cast("NativeProducer", native)
 
     def _made(self, config: dict[str, Any], log: LaneLog | None, role: int) -> NativeProducer:
-        told = owner(self._events, config.get("logger"), role)
+        told = self._owner(role)
         if self.session_log is not None:
             told, config = self.session_log.listen(told, config)
         relay = Relay(told)

@@ -276,7 +276,6 @@ def _terms(settings: Settings, info: ProducerInfo) -> Terms:
         ids.enforces and delivery.mode != "passthrough",
         info.site,
         settings.transactional_id,
-        [],
     )
     place = OFF if settings.bootstrap_servers == MOCK else ids.ledger
     guard = guard_of((settings.cluster, settings.principal), place) if settings.idempotent else None

@@ -1,10 +1,7 @@
 """Whether a producer may write yet: the owner of the permit for its first producer ID (KIP-936).
 
-The permit is counted as long as the producer has it, and no longer.
-
-A signal handler may raise at any place. Therefore the guard notes each permit in `_asked` before it counts it. One that
-was counted, and that nobody took, is the answer to the next ask(); one that came beside it goes back. What is done
-twice changes nothing.
+The permit is counted as long as the producer has it, and no longer. A signal handler may raise at any place: then a
+permit may be counted that nobody has, which comes back by the clock. What is done twice changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.guard import Guard
 from safeproducer.producer_ids.lane_permits import LanePermits
-from safeproducer.producer_ids.permit import Answer, Permit, Request, churn_event, churn_sentence, limited_event
+from safeproducer.producer_ids.permit import Answer, Permit, Request, churn_event, churn_sentence
 from safeproducer.records import ProducerInfo
 from safeproducer.runtime import clock, randomness
 
@@ -41,8 +38,7 @@ class OwnPermit:
 
     def __init__(self, guard: Guard, request: Request) -> None:
         self._guard = guard
-        self._asked = [] if request.asked is None else request.asked
-        self._request = request if request.asked is self._asked else request._replace(asked=self._asked)
+        self._request = request
 
     def ask(self) -> Answer:
         """The guard's answer. A permit is the producer's from then on, unless it has one or has ended."""
@@ -50,8 +46,8 @@ class OwnPermit:
         # One step: what follows a call, a handler may have come between.
         if self.permit is None and self._end == _OPEN:
             self.permit = answer.permit
-        if answer.permit is not None and (len(self._asked) > 1 or self.permit is not answer.permit):
-            self._give_back_others()
+        elif answer.permit is not None:  # another thread has asked, too, or the producer was closed meanwhile
+            self._guard.give_back(answer.permit)
         return answer
 
     def note(self, producer_id: int) -> None:
@@ -66,19 +62,12 @@ class OwnPermit:
             return
         self._unsent = self._unsent or (unsent and self._end == _OPEN)
         self._end = _ENDING
-        self._give_back_others()
         if self.permit is not None:
             self._guard.note(self.permit, self._producer_id, how)
             if self._unsent:
                 self._guard.give_back(self.permit)
                 self.permit = None
         self._end = _NOTED  # not before: a signal handler may raise there, and close() comes again
-
-    def _give_back_others(self) -> None:
-        """Two threads have asked, or the producer was closed meanwhile."""
-        for permit in tuple(self._asked):
-            if permit is not self.permit:
-                self._guard.give_back(permit)
 
 
 _ANOTHER_ASKS = 0.1
@@ -296,7 +285,8 @@ class Gate:
             if not answer.told_before:
                 self._tell.producer_churn(churn, sentence)
             if answer.permit is None:
-                self._tell.producer_id_limited(limited_event(answer, churn, terms.producer, terms.policy))
+                limited = ProducerIdLimited(terms.producer, terms.policy, answer.retry_after, churn)
+                self._tell.producer_id_limited(limited)
         finally:
             self._telling.discard(thread)
         return sentence

@@ -66,7 +66,7 @@ class Guard:
 
     def __init__(self, identity: tuple[str, str] = ("", ""), place: Place = OFF) -> None:
         self._identity = identity
-        self._ledger = Ledger(identity, place) if place != OFF and SUPPORTED else None
+        self._ledger, self._keeps = Ledger(identity, place), place != OFF and SUPPORTED
         self._rounds: dict[int, weakref.ref[LedgerRound]] = {}
         self.renew()
 
@@ -99,7 +99,7 @@ class Guard:
     def room(self, request: Request, most: int) -> int:
         """How many permits like `request` would be granted in a row now, up to `most`. Takes and reserves none."""
         now = self._now()
-        used = self._own.used(self._read(now)[0], now.boot)
+        used = self._own.used(self._ledger.peek(now)[0], now.boot)
         return permits.room(used, request.kind, request.rate, now.boot, most)
 
     def give_back(self, permit: Permit) -> None:
@@ -113,7 +113,7 @@ class Guard:
             if permit_log.is_in_use(permit, own.lines):  # no ledger knows of it
                 until = permits.given_back(own.until, permit.after - permit.before, now - permit.at)
                 return own._replace(until=until, owed=own.owed - own.until + until, lines=own.lines + line)
-            return own if line in own.lines or self._ledger is None else own._replace(back=(*own.back, permit))
+            return own if line in own.lines or not self._keeps else own._replace(back=(*own.back, permit))
 
         self._change(alone)
         self._round(self._settle)
@@ -133,12 +133,9 @@ class Guard:
 
     def _shared(self, round_: LedgerRound, request: Request, draft: Permit, line: bytes) -> Answer:
         self._settle(round_)
-        if request.asked or draft.known:
-            found = _uncounted(request, draft, round_.lines())
-            if found is not None:
-                if draft.known:
-                    round_.write(round_.until, permit_log.used_again(draft.known))
-                return Answer(found)
+        if draft.known and permit_log.knows(round_.lines(), draft.known):
+            round_.write(round_.until, permit_log.used_again(draft.known))
+            return Answer(draft._replace(known=""))
         answer = _decided(request, draft, round_.until, round_.now.boot, round_.count + 1)
         if answer.permit is None:
             return answer
@@ -147,10 +144,10 @@ class Guard:
 
     def _alone(self, request: Request, draft: Permit, line: bytes) -> Answer:
         """Decide by what can be read without a lock, and what this process counted."""
-        if (found := _uncounted(request, draft, self._lines())) is not None:
-            return Answer(found)
+        if draft.known and permit_log.knows(self._lines(), draft.known):
+            return Answer(draft._replace(known=""))
         now, answer = self._now(), Answer(None)
-        read, _ = self._read(now)
+        read, _ = self._ledger.peek(now)
 
         def granted(own: Own) -> Own | None:
             nonlocal answer
@@ -183,7 +180,7 @@ class Guard:
     def _explained(self, request: Request, answer: Answer) -> Answer:
         """With the figures: how many within the hour, by which line, in which pattern."""
         now = self._now()
-        young, (read, count) = permit_log.records(self._lines(), now), self._read(now)
+        young, (read, count) = permit_log.records(self._lines(), now), self._ledger.peek(now)
         in_hour = permit_log.in_hour(young, self._own.used(read, now.boot) - now.boot, request.rate, count)
         if answer.permit is not None and in_hour <= request.rate:
             return Answer(answer.permit)
@@ -211,7 +208,7 @@ class Guard:
 
     def _round(self, act: Callable[[LedgerRound], _Result]) -> _Result | None:
         """None without a ledger, where it cannot be locked or written, and inside a round of this thread."""
-        if self._ledger is None or self._is_inside():
+        if not self._keeps or self._is_inside():
             return None
         thread, round_ = threading.get_ident(), None
         try:
@@ -238,23 +235,11 @@ class Guard:
         return round_ is not None and not round_.closed
 
     def _now(self) -> Times:
-        return permit_record.now() if self._ledger is not None else Times(clock.monotonic(), clock.time())
-
-    def _read(self, now: Times) -> tuple[float, int]:
-        """What a ledger says without its lock; zeros without one."""
-        return self._ledger.peek(now) if self._ledger is not None else (0.0, 0)
+        return permit_record.now() if self._keeps else Times(clock.monotonic(), clock.time())
 
     def _lines(self) -> bytes:
         """All that is said of permits, with what no ledger knows."""
-        return (self._ledger.lines() if self._ledger is not None else b"") + self._own.lines
-
-
-def _uncounted(request: Request, draft: Permit, lines: bytes) -> Permit | None:
-    """One that an interrupted call has counted, or for a transactional ID that is known. None: it is to be counted."""
-    for permit in request.asked or ():
-        if permit_log.is_in_use(permit, lines):
-            return permit
-    return draft._replace(known="") if draft.known and permit_log.knows(lines, draft.known) else None
+        return self._ledger.lines() + self._own.lines
 
 
 def _decided(request: Request, draft: Permit, used: float, now: float, number: int | None) -> Answer:
@@ -263,10 +248,7 @@ def _decided(request: Request, draft: Permit, used: float, now: float, number: i
     if after is None and request.enforce:
         return Answer(None, permits.wait(used, request.kind, request.rate, now), over_limit=True)
     after = permits.counted(used, request.rate, now) if after is None else after
-    permit = draft._replace(before=max(used, now), after=after, at=now, number=number)
-    if request.asked is not None:  # once: what is another one would go back
-        request.asked[:] = [*(other for other in request.asked if other.serial != permit.serial), permit]
-    return Answer(permit)
+    return Answer(draft._replace(before=max(used, now), after=after, at=now, number=number))
 
 
 def _hashed(transactional_id: str, identity: tuple[str, str]) -> str:

@@ -16,6 +16,7 @@ import stat
 import struct
 import sys
 import zlib
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -106,6 +107,13 @@ def decode(data: bytes) -> Header | str:
     return NEWER if version > VERSION else Header(boot_id, Times(boot / 1e9, wall / 1e9), count)
 
 
+def larger(found: Iterable[Header | str], now: Times) -> tuple[float, int]:
+    """Up to when the hour is used, and how many permits were counted, by the copy that says most; zeros without any."""
+    headers = [header for header in found if isinstance(header, Header)]
+    until = max((header.used_until(now, permit_record.boot_id()) for header in headers), default=0.0)
+    return until, max((header.count for header in headers), default=0)
+
+
 def content_of(path: str, size: int = -1) -> bytes:
     """What is there, without a lock and without a change; empty when it cannot be read."""
     try:
@@ -180,7 +188,6 @@ class LedgerRound:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._copies: list[LedgerCopy] = []
-        self._boot_id = permit_record.boot_id()
 
     def __enter__(self) -> Self:
         return self
@@ -189,18 +196,15 @@ class LedgerRound:
         """Inside `with`: open, lock and read the copies."""
         self._ledger.open(self._copies)
         self.now = permit_record.now()
-        headers = [copy.header for copy in self._copies if isinstance(copy.header, Header)]
-        if headers:
-            self.until = max(header.used_until(self.now, self._boot_id) for header in headers)
-            self.count = max(header.count for header in headers)
-        elif any(copy.header for copy in self._copies):  # all are damaged: the hour counts as used up
+        found = [copy.header for copy in self._copies]
+        known = any(isinstance(header, Header) for header in found)
+        self.until, self.count = larger(found, self.now)
+        if not known and any(found):  # all are damaged: the hour counts as used up
             self.until = self.now.boot + HOUR
-        first = self._copies[0]
-        if not headers or any(copy.header != first.header or copy.size > _MOST for copy in self._copies):
+        if not known or len(set(found)) > 1 or any(copy.size > _MOST for copy in self._copies):
             # One is new, damaged, or was left behind when a process was killed. Or there are too many lines.
             leader = max(self._copies, key=lambda copy: copy.header.count if isinstance(copy.header, Header) else -1)
-            lines = permit_log.latest(leader.lines()) if headers else b""
-            self.write(self.until, lines, anew=True)
+            self.write(self.until, permit_log.latest(leader.lines()) if known else b"", anew=True)
         elif self.until >= self.now.boot + LATEST:  # a clock was set back: the hour comes back from now on
             self.write(self.until, b"")
 
@@ -219,7 +223,7 @@ class LedgerRound:
     def write(self, until: float, lines: bytes, counted: int = 0, anew: bool = False) -> None:
         """The hour is used up to `until`, and so many more permits were counted. `anew`: there are no other lines."""
         count, wall = self.count + counted, self.now.wall + until - self.now.boot
-        header = encode(Header(self._boot_id, Times(until, wall), count))
+        header = encode(Header(permit_record.boot_id(), Times(until, wall), count))
         for copy in tuple(self._copies):
             try:
                 copy.write(header, lines, anew)
@@ -245,25 +249,28 @@ class Ledger:
 
     def peek(self, now: Times) -> tuple[float, int]:
         """Up to when the hour is used, and how many permits were counted, as it was a moment ago. Waits for nobody."""
-        found = [decode(content_of(path, SIZE)) for path in self._paths()[0]]
-        told = [(one.used_until(now, permit_record.boot_id()), one.count) for one in found if isinstance(one, Header)]
-        return max(told, default=(0.0, 0))
+        return larger((decode(content_of(path, SIZE)) for path in self._paths()[0]), now)
 
     def _paths(self) -> tuple[list[str], list[str]]:
         directories, problems = ledger_places.prepared(self._place)
         return [os.path.join(directory, self._name) for directory in directories], problems
 
     def open(self, copies: list[LedgerCopy]) -> None:
-        """Add all that can be used, locked, to `copies`, which the caller closes. Raises LedgerError when none can."""
+        """Add all that can be used, locked, to `copies`, which the caller closes. Raises LedgerError when none can.
+
+        Raises BlockingIOError when one of them is locked: who holds it may be about to count in the other one alone.
+        """
         paths, problems = self._paths()
         patience = Patience(_SHORTLY if clock.real() < self._impatient_until else WAITS)
         for path in paths:
             try:
                 copies.append(opened(path, patience))
+            except BlockingIOError:
+                if clock.real() >= self._impatient_until:
+                    self._impatient_until = clock.real() + _RESTS
+                raise
             except (OSError, LedgerError) as error:
                 problems.append(str(error))
-                if isinstance(error, BlockingIOError) and clock.real() >= self._impatient_until:
-                    self._impatient_until = clock.real() + _RESTS
         if not copies:
             raise LedgerError("; ".join(problems) or "there is no directory for it")
         for copy in copies:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids import ledger, ledger_places, patterns, permit_log, permit_record
-from safeproducer.producer_ids.ledger import Header
 from safeproducer.producer_ids.ledger_places import AUTO, SUFFIX, Place
 from safeproducer.producer_ids.patterns import Pattern
 from safeproducer.producer_ids.permit_record import UNSENT, IdRecord
@@ -72,15 +71,15 @@ def not_kept(place: Place = AUTO) -> list[str]:
 
 
 def _read(name: str, paths: Sequence[str]) -> LedgerReading:
-    now, boot_id, contents = permit_record.now(), permit_record.boot_id(), [ledger.content_of(path) for path in paths]
+    now, contents = permit_record.now(), [ledger.content_of(path) for path in paths]
     found = [ledger.decode(content) if content else "not readable" for content in contents]
-    headers = [header for header in found if isinstance(header, Header)]
+    until, count = ledger.larger(found, now)
     lines = max((content[ledger.SIZE :] for content in contents), key=permit_log.count)
     return LedgerReading(
         name,
         tuple(paths),
-        max([0.0, *(header.used_until(now, boot_id) - now.boot for header in headers)]),
-        max([0, *(header.count for header in headers)]),
+        max(until - now.boot, 0.0),
+        count,
         tuple(sorted(permit_log.records(lines), key=lambda record: record.at.wall)),
         tuple(permit_log.records(lines, now)),
         tuple(f"{path} is {wrong}" for path, wrong in zip(paths, found, strict=True) if isinstance(wrong, str)),

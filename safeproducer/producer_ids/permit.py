@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from safeproducer.hooks import ProducerChurn, ProducerIdLimited
+from safeproducer.hooks import ProducerChurn
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.patterns import Pattern
-from safeproducer.records import CallSite, ProducerInfo
+from safeproducer.records import CallSite
 
 
 class Request(NamedTuple):
@@ -18,8 +18,7 @@ class Request(NamedTuple):
 
     `rate`: permits per hour, 1 or more. With `enforce` False (policies `warn` and `off`, passthrough) the permit is
     always granted, and counted. `site` is the line that made the producer. `transactional_id` is kept as a hash only;
-    for one that is known already the permit is granted and not counted. `asked` gets each permit before it is counted:
-    a signal handler may raise before the answer arrives. One of them that was counted is the next answer.
+    for one that is known already the permit is granted and not counted.
     """
 
     kind: Kind
@@ -27,7 +26,6 @@ class Request(NamedTuple):
     enforce: bool
     site: CallSite
     transactional_id: str | None = None
-    asked: list[Permit] | None = None
 
 
 class Permit(NamedTuple):
@@ -92,11 +90,6 @@ def churn_event(answer: Answer, request: Request, cluster: str, principal: str) 
         pattern=None if pattern is None else pattern.code,
         seen=None if pattern is None else pattern.sentence,
     )
-
-
-def limited_event(answer: Answer, event: ProducerChurn, producer: ProducerInfo, policy: str) -> ProducerIdLimited:
-    """The event for an answer that refuses."""
-    return ProducerIdLimited(producer, policy, answer.retry_after, event)
 
 
 def churn_sentence(event: ProducerChurn, retry_after: float | None) -> str:

@@ -58,21 +58,20 @@ class IdRecord(NamedTuple):
         return now.boot - self.at.boot if boot_id and self.boot_id == boot_id else now.wall - self.at.wall
 
 
-class _Process:
-    def __init__(self) -> None:
-        self.renew()
-
-    def renew(self) -> None:
-        self.token = int.from_bytes(os.urandom(8), "little")
+_token = [0]
 
 
-_process = _Process()
-forks.in_child(_process.renew)
+def _renew() -> None:
+    _token[0] = int.from_bytes(os.urandom(8), "little")
+
+
+_renew()
+forks.in_child(_renew)
 
 
 def this() -> ProcessId:
     """This process now: an orphan has another parent."""
-    return ProcessId(os.getpid(), os.getppid(), _process.token)
+    return ProcessId(os.getpid(), os.getppid(), _token[0])
 
 
 _local = threading.local()

@@ -1,6 +1,6 @@
 """A signal handler raises wherever it may while a permit is asked for, or goes back.
 
-An interrupted round may leave one permit uncounted, or count one that nobody has. No lock stays behind.
+An interrupted round may count a permit that nobody has, or not count one. No lock stays behind.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import gc
 import random
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import CodeType, FunctionType, ModuleType
 
 import pytest
@@ -161,7 +162,7 @@ def produce_and_raise(made: Gate) -> None:
 @pytest.mark.parametrize(
     ("others", "alone", "before", "work", "come", "after", "holds", "places"),
     [
-        pytest.param(19, 0, nothing, enter, interrupt, enter, 1, 100, id="last one of the hour"),
+        pytest.param(18, 0, nothing, enter, interrupt, enter, 1, 100, id="one of the last two of the hour"),
         pytest.param(3, 1, nothing, enter, interrupt, enter, 1, 100, id="what was counted alone is added"),
         pytest.param(3, 0, nothing, enter, produce_and_raise, enter, 1, 100, id="handler produces before it raises"),
         pytest.param(3, 1, nothing, enter, interrupt, end, 0, 100, id="record is never tried again"),
@@ -172,7 +173,7 @@ def produce_and_raise(made: Gate) -> None:
 def test_a_permit_is_counted_once_and_goes_back_once(
     still: Host, others: int, alone: int, before: Act, work: Act, come: Act, after: Act, holds: int, places: int
 ) -> None:
-    """The next record has it, the end of the producer gives it back, whatever was interrupted."""
+    """The next record asks again, the end of the producer gives it back, whatever was interrupted."""
 
     def play(step: int) -> bool:
         here = fresh(still, others, alone)
@@ -226,7 +227,7 @@ def test_an_error_that_somebody_keeps_keeps_no_lock(still: Host) -> None:
 
 
 def test_the_first_record_without_a_ledger(time: Clock) -> None:
-    """The process counts one."""
+    """The process counts one, and at most one that nobody has."""
 
     def play(step: int) -> bool:
         here = Guard(("step", str(step)), OFF)
@@ -234,7 +235,7 @@ def test_the_first_record_without_a_ledger(time: Clock) -> None:
         came = interrupted(made.enter, step)
         made.enter()
         assert made.used == 1
-        assert taken(here) == RATE - 1
+        assert RATE - 1 - came <= taken(here) <= RATE - 1
         return came
 
     assert everywhere(play) > 20
@@ -257,27 +258,30 @@ def test_the_end_of_lanes(still: Host) -> None:
     assert everywhere(play) > 10
 
 
-def test_real_signals(host: Host) -> None:
-    """At random moments, in asking and in the end: half of the producers have sent, and no other permit is in use."""
-    source, sent, came = random.Random(17), 0, 0
+def test_real_signals(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At random moments, in asking and in the end: half of the producers have sent; no other permit has an owner."""
+    source, came = random.Random(17), [0, 0]
+    monkeypatch.setattr(permit_log, "MOST", 1 << 30)  # no line goes
+    monkeypatch.setattr(ledger, "_MOST", 1 << 30)
     here = host.start()
     former = signal.signal(signal.SIGALRM, interrupt)
     gc.disable()  # what hypothesis has the collector call must not raise
     try:
         for number in range(REAL_SIGNALS):
             made = gate_of(here, rate=1e6)
-            for work in (made.enter, lambda end=made.end, kept=number % 2: end("closed", unsent=not kept)):
-                came += late(work, source.uniform(1e-6, 600e-6))
+            end = partial(made.end, "closed", unsent=not number % 2)
+            for place, work in enumerate((made.enter, end)):
+                came[place] += late(work, source.uniform(1e-6, 600e-6))
                 work()
-            sent += number % 2
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)
         gc.enable()
     here.ask(first(1e6))
-    assert came > REAL_SIGNALS / 10
+    assert min(came) > REAL_SIGNALS / 20
     live = [record for record in permit_log.records(host.files[0].read_bytes()[SIZE:]) if record.ended != UNSENT]
-    assert len(live) - 1 == sum(record.ended == "closed" for record in live), "each that did not go back has sent"
+    assert sum(record.ended == "closed" for record in live) == REAL_SIGNALS // 2, "each that did not go back has sent"
+    assert sum(not record.ended for record in live) - 1 <= came[0], "what nobody has, a handler came for"
 
 
 def late(work: Callable[[], object], after: float) -> bool:

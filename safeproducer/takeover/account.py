@@ -25,7 +25,7 @@ _LINE = (
 )
 
 
-class Account(Hook):
+class RunAccount(Hook):
     """Any thread. One for each process."""
 
     def __init__(self) -> None:
@@ -96,4 +96,4 @@ def _say(text: str) -> None:
         print(text, file=sys.__stderr__, flush=True)
 
 
-account = Account()
+account = RunAccount()

@@ -108,7 +108,7 @@ def _reason(error: Exception) -> str:
 TopicPartition = tuple[str, int]
 
 
-class ProducerState(NamedTuple):
+class RememberedId(NamedTuple):
     """The state that the leader of a partition keeps of one producer ID."""
 
     producer_id: int

@@ -57,7 +57,7 @@ _SLICE = 0.25
 _REPEAT_AFTER = 30.0
 
 
-class Cause(NamedTuple):
+class ConnectionCause(NamedTuple):
     """Why no connection came about: the name of the error's code, and librdkafka's words."""
 
     code: str
@@ -91,19 +91,19 @@ class BrokerErrors:
         if found:
             self._hang_up = found[1]
 
-    def certain(self) -> Cause | None:
+    def certain(self) -> ConnectionCause | None:
         """Return an error that no waiting will cure."""
         cause = self.cause()
         return cause if self.fatal is not None or (cause is not None and cause.code in _CERTAIN) else None
 
-    def cause(self) -> Cause | None:
+    def cause(self) -> ConnectionCause | None:
         """Return the error that tells a person most, or None if there was none."""
         if self.fatal is not None:
-            return Cause(self.fatal.name(), self.fatal.str())
+            return ConnectionCause(self.fatal.name(), self.fatal.str())
         told = next((self._newest[name] for name in _TELLING if name in self._newest), None)
         if self._hang_up is not None and (told is None or told.name() in _CONSEQUENCES):
-            return Cause("_TRANSPORT", self._hang_up)
-        return None if told is None else Cause(told.name(), told.str())
+            return ConnectionCause("_TRANSPORT", self._hang_up)
+        return None if told is None else ConnectionCause(told.name(), told.str())
 
     def _tell(self, sentence: str) -> None:
         """Warn once in a while, not at each of the many attempts to connect."""
@@ -236,8 +236,8 @@ def topic_failure(topic: str, code: str, reason: str) -> Failure:
     return Failure(f"Topic {topic}: {advice(code, reason)}", code=code)
 
 
-def _connection_failure(cause: Cause | None, timeout: float, settings: Mapping[str, Setting]) -> Failure:
-    code, reason = cause or Cause("_TIMED_OUT", f"no answer within {timeout:g} s")
+def _connection_failure(cause: ConnectionCause | None, timeout: float, settings: Mapping[str, Setting]) -> Failure:
+    code, reason = cause or ConnectionCause("_TIMED_OUT", f"no answer within {timeout:g} s")
     if "certificate verify failed" in reason and (fault := why_refused(reason, settings)) is not None:
         reason = f"{reason}: {fault}"
     return Failure(advice(code, reason), code=code)

@@ -14,7 +14,7 @@ import tenacity
 from safeproducer.cli.common.admin_settings import (
     AskError,
     OpenTransaction,
-    ProducerState,
+    RememberedId,
     TopicPartition,
     admin_settings,
 )
@@ -82,9 +82,7 @@ class BrokerQuestions:
     def __exit__(self, *_: object) -> None:
         self._admin.close()
 
-    def ask(
-        self, broker: int | None, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, list[ProducerState]]:
+    def ask(self, broker: int | None, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, list[RememberedId]]:
         """Return what this broker keeps for these partitions; None asks the leader of each.
 
         Raises AskError, also if only one partition is refused.
@@ -131,9 +129,9 @@ class BrokerQuestions:
             raise _ask_error(error) from error
 
 
-def _state(row: Any) -> ProducerState:
+def _state(row: Any) -> RememberedId:
     is_open = row.current_transaction_start_offset != _NONE
-    return ProducerState(
+    return RememberedId(
         row.producer_id,
         row.last_sequence,
         row.last_timestamp / 1000,

@@ -16,8 +16,8 @@ from safeproducer.cli.common.connection import BrokerErrors, await_topic, open_p
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import Setting, add_settings_arguments, read_settings, seconds
 from safeproducer.cli.common.stop import NOT_ALL_DELIVERED, Failure, StopRequest
-from safeproducer.cli.demo.experiment import COLUMNS, FLAWS, Experiment, Record, compare, flawless, read_lines, total_of
-from safeproducer.cli.demo.steps import BROKERS, PARTITIONS, RECORDS, Step, Steps, embedded_cluster
+from safeproducer.cli.demo.experiment import COLUMNS, FLAWS, Experiment, Line, compare, flawless, read_lines, total_of
+from safeproducer.cli.demo.steps import BROKERS, PARTITIONS, RECORDS, DemoStep, Steps, embedded_cluster
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaException
 from safeproducer.kafka.readback import ReadbackIncompleteError, read_topic, scratch_topic
@@ -104,14 +104,14 @@ def _demonstrate(
     screen: Screen,
     stop: StopRequest,
     settings: dict[str, Setting],
-    records: Sequence[Record],
+    records: Sequence[Line],
     cluster: "FakeCluster | None",
     in_steps: bool,
     stack: ExitStack,
 ) -> "Result":
     """Send the records, `in_steps` if there is an embedded cluster, and read them back."""
     topic, partitions = f"{_CLIENT_ID}-{secrets.token_hex(4)}", args.partitions or PARTITIONS
-    errors, steps = BrokerErrors(screen), list[Step]()
+    errors, steps = BrokerErrors(screen), list[DemoStep]()
     producer = open_producer(settings, errors)
     stack.callback(_close, producer)
     wait = partial(await_topic, producer, settings=settings, errors=errors, timeout=args.connect_timeout, stop=stop)
@@ -162,7 +162,11 @@ class Result:
     """The comparison of an experiment with the log that was read back, and what a person needs around it."""
 
     def __init__(
-        self, experiment: Experiment, steps: Sequence[Step], log: Sequence[tuple[int, bytes]], seconds_to_read: float
+        self,
+        experiment: Experiment,
+        steps: Sequence[DemoStep],
+        log: Sequence[tuple[int, bytes]],
+        seconds_to_read: float,
     ) -> None:
         self.experiment = experiment
         self.steps = dict(enumerate(steps, start=1))

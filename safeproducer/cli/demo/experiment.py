@@ -23,7 +23,7 @@ _FATAL_PATIENCE = 2.0
 
 
 @dataclass(slots=True)
-class Record:
+class Line:
     """One line of one file: the file's name is the key, and `value` names file and line before the text.
 
     `fate`: the producer's last word about it; without a report it is of unknown outcome. `partition`: None where no
@@ -40,19 +40,19 @@ class Record:
     partition: int | None = None
 
 
-def read_lines(paths: Sequence[str], most: int | None) -> list[Record]:
+def read_lines(paths: Sequence[str], most: int | None) -> list[Line]:
     """The lines of these files, each file once; without any, of Python's standard library: small modules first, so that
     there are many keys. Failure if one cannot be read.
     """
     modules = Path(sysconfig.get_path("stdlib")).glob("*.py")
     found = sorted(modules, key=lambda path: (path.stat().st_size, path.name))
-    records: list[Record] = []
+    records: list[Line] = []
     for shown, path in ({path: Path(path) for path in paths} or {path.name: path for path in found}).items():
         name = shown.encode("utf-8", "surrogateescape").replace(b"\t", b" ")
         try:
             with path.open("rb") as stream:
                 for line, text in enumerate(islice(stream, None if most is None else most - len(records)), start=1):
-                    records.append(Record(len(records), name, b"%s\t%d\t%s" % (name, line, text.rstrip(b"\n"))))
+                    records.append(Line(len(records), name, b"%s\t%d\t%s" % (name, line, text.rstrip(b"\n"))))
         except OSError as error:
             sentence = f"The input {shown} cannot be read ({error.strerror}): correct its path or its rights."
             raise Failure(sentence, code="input") from None
@@ -72,7 +72,7 @@ class Experiment:
         self.producer, self.stop, self.topic = producer, stop, topic
         self._errors, self._timeout = errors, timeout
         self._drained_at: float | None = None
-        self.records: list[Record] = []
+        self.records: list[Line] = []
         self.left = 0
         self.why_left: str | None = None
         self.failures: Counter[str] = Counter()
@@ -88,7 +88,7 @@ class Experiment:
         """Whether the run has to end: a signal, a fatal error, or one that all records share."""
         return bool(self.stop) or self._errors.fatal is not None or any(map(is_permanent, self.failures))
 
-    def send(self, record: Record, partition: int = -1) -> bool:
+    def send(self, record: Line, partition: int = -1) -> bool:
         """Send one record, to this partition or (-1) to that of its key; False if the run has to end before it.
 
         It waits for room. A record that the producer refuses at once (too large, say) has failed, and the run goes on.
@@ -134,12 +134,12 @@ class Experiment:
         self._drained_at = time.monotonic()
         self.why_left = self.producer.explain(self.topic) if self.left else None
 
-    def _report(self, record: Record, error: KafkaError | None, message: Message) -> None:
+    def _report(self, record: Line, error: KafkaError | None, message: Message) -> None:
         self.left -= 1
         record.partition = partition if (partition := message.partition()) is not None and partition >= 0 else None
         self._settle(record, error)
 
-    def _settle(self, record: Record, error: KafkaError | None) -> None:
+    def _settle(self, record: Line, error: KafkaError | None) -> None:
         record.reported_at = time.monotonic()
         if error is None:
             record.fate = "delivered"
@@ -156,7 +156,7 @@ COLUMNS = ("accepted", "delivered", *FLAWS[1:3], "refused", "in_log", *FLAWS[3:]
 Rows = Mapping[int | None, Counter[str]]
 
 
-def compare(records: Iterable[Record], log: Iterable[tuple[int, bytes]], *, by_step: bool = False) -> Rows:
+def compare(records: Iterable[Line], log: Iterable[tuple[int, bytes]], *, by_step: bool = False) -> Rows:
     """Count records by partition or by step; None is the row of those that belong to none, and comes last.
 
     `log`: (partition, value) in offset order within each partition. In steps the order of produce() counts, else that

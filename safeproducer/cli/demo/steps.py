@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from safeproducer import HoldReason, SafeProducer
 from safeproducer.cli.common.connection import BrokerErrors, extra
 from safeproducer.cli.common.screen import Screen
-from safeproducer.cli.demo.experiment import Experiment, Record, compare, flawless, total_of
+from safeproducer.cli.demo.experiment import Experiment, Line, compare, flawless, total_of
 from safeproducer.policy.window import LEAST, TOPIC_CONFIG
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Proof(NamedTuple):
     facts: Mapping[str, object]
 
 
-class Step(NamedTuple):
+class DemoStep(NamedTuple):
     """A step in a word and in a sentence, and what proves it."""
 
     name: str
@@ -82,23 +82,23 @@ class Steps:
     """Runs the steps one after the other, and says what begins and what came of it. Used by one thread."""
 
     def __init__(
-        self, cluster: FakeCluster, experiment: Experiment, records: Iterable[Record], screen: Screen, client_id: str
+        self, cluster: FakeCluster, experiment: Experiment, records: Iterable[Line], screen: Screen, client_id: str
     ) -> None:
         self._cluster, self._experiment, self._records = cluster, experiment, iter(records)
         self._screen, self._client_id = screen, client_id
         self._waiting: dict[float, dict[int, int]] = {}
         self._seen = self._number = 0
 
-    def run(self) -> list[Step]:
+    def run(self) -> list[DemoStep]:
         """Run all steps, or until a signal; return those that began."""
-        done, works = list[Step](), (self._flow, self._move, self._throttle, self._lose, self._go_far)
+        done, works = list[DemoStep](), (self._flow, self._move, self._throttle, self._lose, self._go_far)
         self._cluster.set_quota("producer_byte_rate", _UNLIMITED, client_id=self._client_id)  # from now on it measures
         for self._number, (work, (name, title)) in enumerate(zip(works, _TITLES.items(), strict=True), start=1):
             if self._experiment.ended:
                 break
             self._seen = len(self._cluster.journal("Produce"))
             self._say(f"{self._number}  {title}")
-            done.append(Step(name, title, found := work()))
+            done.append(DemoStep(name, title, found := work()))
             if not self._experiment.ended:
                 self._say(f"   {'' if found.shown else 'NOT SHOWN: '}{found.evidence}")
         return done
@@ -153,7 +153,7 @@ class Steps:
             with SafeProducer({"bootstrap.servers": cluster.bootstrap, **_FAR_SETTINGS}) as producer:
                 far = Experiment(producer, BrokerErrors(self._screen), stop, topic, timeout=10)
                 end = time.monotonic() + _SECONDS
-                records = (Record(number, b"%d" % (number % _KEYS), b"%d" % number) for number in itertools.count())
+                records = (Line(number, b"%d" % (number % _KEYS), b"%d" % number) for number in itertools.count())
                 while time.monotonic() < end and far.send(next(records), 0):
                     pass
                 snapshot = producer.snapshot()
@@ -219,7 +219,7 @@ def of_throttle(
     broker: int,
     led: Collection[int],
     waiting: Mapping[float, Mapping[int, int]],
-    records: Sequence[Record],
+    records: Sequence[Line],
 ) -> Proof:
     """One broker told the client to wait, its partitions (`led`) waited as long, and the others went on.
 
@@ -274,7 +274,7 @@ def of_far_leader(total: Counter[str], window: int, why: str, lanes: int, second
     return Proof(shown, sentence, facts | {"in_log": in_log, "out_of_order": disordered})
 
 
-def _slowest(records: Iterable[Record]) -> float:
+def _slowest(records: Iterable[Line]) -> float:
     return max((record.reported_at - record.accepted_at for record in records), default=0.0)
 
 

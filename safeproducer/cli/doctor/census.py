@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from safeproducer.cli.common.admin_settings import OpenTransaction, ProducerState
+from safeproducer.cli.common.admin_settings import OpenTransaction, RememberedId
 from safeproducer.cli.doctor.host import Host
 from safeproducer.policy.expiry import Told
 from safeproducer.policy.replication import Facts
@@ -84,7 +84,7 @@ class _Id(NamedTuple):
 
 def census(
     topic: str,
-    partitions: Sequence[tuple[PartitionCensus, Sequence[ProducerState]]],
+    partitions: Sequence[tuple[PartitionCensus, Sequence[RememberedId]]],
     expirations: Mapping[int, float],
     lines: Mapping[int, str],
     now: float,
@@ -133,15 +133,15 @@ def busiest_hour(moments: Iterable[float], now: float) -> BusiestHour | None:
     return best
 
 
-def _is_small(state: ProducerState) -> bool:
+def _is_small(state: RememberedId) -> bool:
     return state.last_sequence < SMALL
 
 
-def _is_expiring(state: ProducerState, forgets: float | None, now: float) -> bool:
+def _is_expiring(state: RememberedId, forgets: float | None, now: float) -> bool:
     return forgets is not None and not state.in_transaction and state.last_timestamp + forgets <= now + SOON
 
 
-def _merged(before: _Id | None, state: ProducerState, expiring: bool) -> _Id:
+def _merged(before: _Id | None, state: RememberedId, expiring: bool) -> _Id:
     one = _Id(_is_small(state), state.transactional, state.last_timestamp, expiring)
     if before is None:
         return one
@@ -153,7 +153,7 @@ def _merged(before: _Id | None, state: ProducerState, expiring: bool) -> _Id:
     )
 
 
-def _partition(partition: PartitionCensus, found: Sequence[tuple[ProducerState, bool]], now: float) -> PartitionCensus:
+def _partition(partition: PartitionCensus, found: Sequence[tuple[RememberedId, bool]], now: float) -> PartitionCensus:
     return PartitionCensus(
         partition.partition,
         partition.leader,
@@ -174,7 +174,7 @@ SILENT = frozenset({"_TIMED_OUT", "_TRANSPORT"})
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class BrokerCensus:
     """`told`: for how long it remembers an ID, in seconds. `refused`: the code with which it refused to say."""
 
     number: int
@@ -206,7 +206,7 @@ class Unread(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Replication:
+class ReplicationCensus:
     """`moves`: partition -> the replicas that are being added; None if that was not told."""
 
     facts: Facts = field(default_factory=lambda: Facts({}))
@@ -215,13 +215,13 @@ class Replication:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterCensus:
     """`topics` are those that were asked for, else all that this user sees."""
 
-    brokers: Sequence[Broker] = ()
+    brokers: Sequence[BrokerCensus] = ()
     topics: Sequence[TopicCensus] = ()
     all_topics: bool = False
-    replication: Replication = field(default_factory=Replication)
+    replication: ReplicationCensus = field(default_factory=ReplicationCensus)
     transactions: Sequence[OpenTransaction] = ()
 
 
@@ -231,25 +231,23 @@ class Examined:
 
     rate: int
     configuration: Configuration | None = None
-    cluster: Cluster | None = None
+    cluster: ClusterCensus | None = None
     host: Host = field(default_factory=Host)
 
     @property
-    def brokers(self) -> Sequence[Broker]:
-        """None without a cluster."""
+    def brokers(self) -> Sequence[BrokerCensus]:
         return self.cluster.brokers if self.cluster is not None else ()
 
     @property
     def topics(self) -> Sequence[TopicCensus]:
-        """None without a cluster."""
         return self.cluster.topics if self.cluster is not None else ()
 
     @property
-    def replication(self) -> Replication:
+    def replication(self) -> ReplicationCensus:
         """Without facts if there is no cluster."""
-        return self.cluster.replication if self.cluster is not None else Replication()
+        return self.cluster.replication if self.cluster is not None else ReplicationCensus()
 
 
-def expirations(brokers: Sequence[Broker]) -> Mapping[int, float]:
+def expirations(brokers: Sequence[BrokerCensus]) -> Mapping[int, float]:
     """Broker -> seconds for which it remembers a producer ID, of those that tell."""
     return {broker.number: broker.told.producer_id for broker in brokers if broker.told.producer_id is not None}

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from safeproducer.cli.common.finding import Finding, Severity, left_over, moment, some, span
 from safeproducer.cli.doctor.census import HOUR, SILENT, SMALL, BusiestHour, Examined, PartitionCensus, TopicCensus
-from safeproducer.cli.doctor.host import Ledger
+from safeproducer.cli.doctor.host import LedgerCensus
 from safeproducer.policy.expiry import PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, unsafe
 from safeproducer.policy.replication import Facts, judge
 from safeproducer.policy.types import TopicPartition
@@ -211,7 +211,7 @@ def host_over_limit(examined: Examined) -> list[Finding]:
     ]
 
 
-def _used_up(ledger: Ledger, rate: int, others: bool) -> Finding:
+def _used_up(ledger: LedgerCensus, rate: int, others: bool) -> Finding:
     count = ledger.in_hour
     message = (
         f"This host has used up its hour for {ledger.name}: {permit.were_taken(count)}, {rate:,} are "

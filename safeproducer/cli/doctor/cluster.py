@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from safeproducer.cli.common.admin_settings import (
     AskError,
     OpenTransaction,
-    ProducerState,
+    RememberedId,
     TopicPartition,
     admin_settings,
 )
@@ -25,10 +25,10 @@ from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure, StopRequest
 from safeproducer.cli.doctor.census import (
     SILENT,
-    Broker,
-    Cluster,
+    BrokerCensus,
+    ClusterCensus,
     PartitionCensus,
-    Replication,
+    ReplicationCensus,
     TopicCensus,
     Unread,
     census,
@@ -42,7 +42,7 @@ from safeproducer.policy import expiry
 if TYPE_CHECKING:
     from safeproducer.cli.common.producer_states import BrokerQuestions
 
-Ask = Callable[[int | None, Sequence[TopicPartition]], Mapping[TopicPartition, Sequence[ProducerState]]]
+Ask = Callable[[int | None, Sequence[TopicPartition]], Mapping[TopicPartition, Sequence[RememberedId]]]
 
 _AT_ONCE = 8
 _PARTITIONS = 50
@@ -59,14 +59,14 @@ class _Question(NamedTuple):
 
 class _Result(NamedTuple):
     partitions: Sequence[TopicPartition]
-    outcome: Mapping[TopicPartition, Sequence[ProducerState]] | BaseException
+    outcome: Mapping[TopicPartition, Sequence[RememberedId]] | BaseException
 
 
 @dataclass(slots=True)
 class Answers:
     """The producer states of leaders, and why some did not tell: code and text."""
 
-    states: dict[TopicPartition, Sequence[ProducerState]] = field(default_factory=dict)
+    states: dict[TopicPartition, Sequence[RememberedId]] = field(default_factory=dict)
     refused: dict[TopicPartition, tuple[str, str]] = field(default_factory=dict)
 
 
@@ -173,7 +173,7 @@ class ClusterLook:
     """One look at a cluster. `cluster` keeps what was read before something failed; None without any answer."""
 
     def __init__(self, settings: Mapping[str, Setting], screen: Screen, timeout: float) -> None:
-        self.cluster: Cluster | None = None
+        self.cluster: ClusterCensus | None = None
         self._settings = settings
         self._screen = screen
         self._timeout = timeout
@@ -188,7 +188,7 @@ class ClusterLook:
             addresses = reader.brokers(self._timeout)
             configs = reader.configs(addresses, min(self._timeout, _PATIENCE))
             brokers = [_broker(number, address, configs[number]) for number, address in addresses.items()]
-            self.cluster = Cluster(brokers, all_topics=not names)
+            self.cluster = ClusterCensus(brokers, all_topics=not names)
             topics, missing = self._topics(reader, names)
         except KafkaException as error:
             reason = error.args[0]
@@ -203,7 +203,7 @@ class ClusterLook:
         found = replace(found, moves=moves, unread=[*found.unread, *unread])
         known = expirations(brokers)
         counted = [_census(name, topic, answers, known, lines) for name, topic in topics.items()]
-        self.cluster = Cluster(brokers, counted, not names, found, opened)
+        self.cluster = ClusterCensus(brokers, counted, not names, found, opened)
         if missing is not None:
             raise missing
 
@@ -272,8 +272,7 @@ def _moves(questions: "BrokerQuestions") -> tuple[_Moves | None, list[Unread]]:
 
 def _replication(
     topics: Mapping[str, Topic], brokers: Mapping[int, Configs], configs: Mapping[str, Configs]
-) -> Replication:
-    """Without moves."""
+) -> ReplicationCensus:
     known = {(name, number): one for name, topic in topics.items() for number, one in topic.partitions.items()}
     # A topic may be deleted meanwhile.
     errors = {name: one.error for name, one in configs.items() if one.error and one.error[0] != _UNKNOWN_TOPIC}
@@ -281,7 +280,7 @@ def _replication(
     for error in sorted(set(errors.values())):
         names = [name for name in errors if errors[name] == error]
         unread.append(Unread(f"the configs of {some(names)}", "DESCRIBE_CONFIGS on these topics", *error))
-    return Replication(facts_of(known, brokers, configs), None, unread)
+    return ReplicationCensus(facts_of(known, brokers, configs), None, unread)
 
 
 def _questions_to_brokers(settings: Mapping[str, Setting], servers: Sequence[str], timeout: float) -> "BrokerQuestions":
@@ -290,11 +289,11 @@ def _questions_to_brokers(settings: Mapping[str, Setting], servers: Sequence[str
     return BrokerQuestions(settings, servers, timeout, "What brokers keep about producer IDs")
 
 
-def _broker(number: int, address: str, configs: Configs) -> Broker:
+def _broker(number: int, address: str, configs: Configs) -> BrokerCensus:
     if configs.error is None:
-        return Broker(number, address, expiry.told(number, configs.values))
+        return BrokerCensus(number, address, expiry.told(number, configs.values))
     code, text = configs.error
-    return Broker(number, address, expiry.unreadable(number, f"{code}: {text}"), code)
+    return BrokerCensus(number, address, expiry.unreadable(number, f"{code}: {text}"), code)
 
 
 def _census(
@@ -302,7 +301,7 @@ def _census(
 ) -> TopicCensus:
     if topic.error is not None:
         return TopicCensus(name, error=(topic.error, advice(topic.error, topic.error)))
-    partitions: list[tuple[PartitionCensus, Sequence[ProducerState]]] = []
+    partitions: list[tuple[PartitionCensus, Sequence[RememberedId]]] = []
     for number, one in topic.partitions.items():
         error = _NO_LEADER if one.leader is None else answers.refused.get((name, number))
         empty = PartitionCensus(number, one.leader, error=error)

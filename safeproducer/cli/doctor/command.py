@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     if args.topic and not named:
         raise Failure("--topic needs brokers: give --bootstrap-servers HOST:PORT, or a --config-file that names them.")
     given = bool(args.config or args.config_file or os.environ.get(CONFIG_FILE_VARIABLE))
-    asked = _Asked()
+    asked = _Scope()
     failure = None
     try:
         asked = _asked(settings)
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Scope:
     """The relevant settings: IDs per hour, time-outs, where the ledger is, and how this cluster's is called."""
 
     rate: int = DEFAULT_PRODUCER_IDS_PER_HOUR
@@ -94,7 +94,7 @@ class _Asked:
     names: Mapping[str, str] = field(default_factory=dict)
 
 
-def _asked(settings: Mapping[str, Setting]) -> _Asked:
+def _asked(settings: Mapping[str, Setting]) -> _Scope:
     with refusals():
         # An environment variable may name the ledger without any setting.
         parsed = config.parse((dict(settings) or {"client.id": "safeproducer-doctor"},), {})
@@ -104,4 +104,4 @@ def _asked(settings: Mapping[str, Setting]) -> _Asked:
     configuration = Configuration(delivery.timeout, delivery.socket_timeout, parsed.idempotent, expiration)
     identity = (parsed.cluster, parsed.principal)
     names = {name_of(identity).removesuffix(SUFFIX): " as ".join(identity)} if "bootstrap.servers" in settings else {}
-    return _Asked(parsed.producer_ids_per_hour, configuration, parsed.ids.ledger, names)
+    return _Scope(parsed.producer_ids_per_hour, configuration, parsed.ids.ledger, names)

@@ -37,7 +37,7 @@ class KnownPattern:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class LedgerCensus:
     """The count of one cluster and principal. `wait`: seconds until the next first ID is allowed; 0 now.
 
     `asked`: it is that of the configuration.
@@ -58,7 +58,7 @@ class Host:
     Both as sentences. `off`: the settings ask for no ledger.
     """
 
-    ledgers: Sequence[Ledger] = ()
+    ledgers: Sequence[LedgerCensus] = ()
     not_kept: Sequence[str] = ()
     damaged: Sequence[str] = ()
     off: bool = False
@@ -69,7 +69,7 @@ class Host:
         return any(ledger.asked for ledger in self.ledgers)
 
     @property
-    def joined(self) -> Sequence[Ledger]:
+    def joined(self) -> Sequence[LedgerCensus]:
         """Where IDs of the cluster are looked up. Each cluster counts from 0, so others' have the same numbers.
 
         All ledgers without one of the configuration: applications may name the cluster by other brokers.
@@ -117,7 +117,7 @@ def read_host(place: Place, names: Mapping[str, str], rate: float, *, paths: boo
     )
 
 
-def _ledger(one: LedgerReading, names: Mapping[str, str], rate: float, show: "_Lines") -> Ledger:
+def _ledger(one: LedgerReading, names: Mapping[str, str], rate: float, show: "_Lines") -> LedgerCensus:
     ids = [
         KnownId(
             show.line(record.site),
@@ -135,7 +135,7 @@ def _ledger(one: LedgerReading, names: Mapping[str, str], rate: float, show: "_L
         for pattern in one.patterns()
     ]
     name = names.get(one.name)
-    return Ledger(
+    return LedgerCensus(
         name or f"ledger {one.name[:8]}", one.taken(rate), one.wait(rate), ids, patterns, asked=name is not None
     )
 

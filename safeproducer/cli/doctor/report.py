@@ -8,7 +8,7 @@ from typing import Any
 from safeproducer.cli.common.finding import Finding, draw_findings, exit_code, moment, span
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.stop import Failure
-from safeproducer.cli.doctor.census import Broker, Examined, Idle, PartitionCensus, TopicCensus
+from safeproducer.cli.doctor.census import BrokerCensus, Examined, Idle, PartitionCensus, TopicCensus
 from safeproducer.cli.doctor.host import Host
 from safeproducer.policy.hold_reason import HoldReason
 
@@ -50,7 +50,7 @@ def _cause(code: str) -> str:
     return "client_error" if code[0] == "_" or code.isupper() else ""
 
 
-def _broker(broker: Broker) -> dict[str, Any]:
+def _broker(broker: BrokerCensus) -> dict[str, Any]:
     told = broker.told
     return {
         "broker": broker.number,
@@ -136,7 +136,7 @@ def show(report: Report, screen: Screen, *, by_partition: bool) -> None:
     draw_findings(screen, report.findings, failed=report.failure is not None)
 
 
-def _draw_brokers(screen: Screen, brokers: Sequence[Broker]) -> None:
+def _draw_brokers(screen: Screen, brokers: Sequence[BrokerCensus]) -> None:
     rows = [
         (
             str(broker.number),

@@ -16,7 +16,6 @@ from safeproducer.policy import replication
 from safeproducer.policy.replication import Facts, Moves, Side, ThrottledReplicas, rate_text
 
 _AGAIN, _HIDDEN = 0.1, 1.0
-"""Seconds."""
 
 
 def to_throttle(cluster: Cluster, wanted: Moves, rate: int, replace: bool) -> tuple[list[Change], Rates]:

@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 
 from safeproducer.cli.demo.command import verdict
-from safeproducer.cli.demo.experiment import Record, compare, flawless, total_of
+from safeproducer.cli.demo.experiment import Line, compare, flawless, total_of
 
 Log = list[tuple[int, bytes]]
-Sent = dict[tuple[str, int], Record]
+Sent = dict[tuple[str, int], Line]
 
 
 def value(source: str, line: int) -> bytes:
@@ -19,7 +19,7 @@ def value(source: str, line: int) -> bytes:
 def sent() -> Sent:
     """Ten lines of two files, all delivered: file a to partition 0, file b to partition 1."""
     return {
-        (name, line): Record(
+        (name, line): Line(
             10 * partition + line, name.encode(), value(name, line), fate="delivered", partition=partition
         )
         for partition, name in enumerate("ab")

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 from safeproducer.cli.common.connection import BrokerErrors
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.stop import StopRequest
-from safeproducer.cli.demo.experiment import Experiment, Record, read_lines
+from safeproducer.cli.demo.experiment import Experiment, Line, read_lines
 
 
 def test_values_are_unique(tmp_path: Path) -> None:
@@ -70,13 +70,13 @@ def experiment(room: int, error: int) -> Experiment:
 def test_an_error_that_all_records_share_ends_the_run() -> None:
     """Missing rights end a run, which leaves no trace of the record that found no room; a time-out of one does not."""
     denied = experiment(2, KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    assert [denied.send(Record(number, b"k", b"%d" % number)) for number in range(3)] == [True, True, False]
+    assert [denied.send(Line(number, b"k", b"%d" % number)) for number in range(3)] == [True, True, False]
     assert denied.ended
     assert (len(denied.records), denied.left, denied.failures) == (2, 0, {"TOPIC_AUTHORIZATION_FAILED": 2})
     assert denied.advised["TOPIC_AUTHORIZATION_FAILED"].startswith("This user may not write")
     assert denied.records[0].partition == 3
     late = experiment(1, KafkaError._MSG_TIMED_OUT)
-    assert late.send(Record(0, b"k", b"0"))
+    assert late.send(Line(0, b"k", b"0"))
     late.serve()
     assert not late.ended
 
@@ -84,7 +84,7 @@ def test_an_error_that_all_records_share_ends_the_run() -> None:
 def test_a_drain_without_progress_gives_up() -> None:
     """After the time-out, and it says what the records wait for."""
     silent = experiment(1, KafkaError._MSG_TIMED_OUT)
-    assert silent.send(Record(0, b"k", b"0"))
+    assert silent.send(Line(0, b"k", b"0"))
     started = monotonic()
     silent.drain()
     assert 1 <= monotonic() - started < 3

@@ -5,7 +5,7 @@ from typing import Any
 
 from safeproducer.cli.common.stop import StopRequest
 from safeproducer.cli.demo.command import Result, picture
-from safeproducer.cli.demo.experiment import Record
+from safeproducer.cli.demo.experiment import Line
 
 
 def test_gaps_and_peaks_are_visible() -> None:
@@ -19,9 +19,9 @@ def test_percentiles_are_nearest_rank() -> None:
     """p50 and p95 of 1..100 ms are the 50th and the 95th; a single value is all of them; failed records have none."""
 
     def result(*milliseconds: int) -> Result:
-        failed = Record(0, b"", b"")
+        failed = Line(0, b"", b"")
         records = [
-            Record(0, b"", b"", accepted_at=1, reported_at=1 + each / 1000, fate="delivered") for each in milliseconds
+            Line(0, b"", b"", accepted_at=1, reported_at=1 + each / 1000, fate="delivered") for each in milliseconds
         ]
         experiment: Any = SimpleNamespace(records=[failed, *records], stop=StopRequest(), seconds=1.0)
         return Result(experiment, [], [], 0.0)

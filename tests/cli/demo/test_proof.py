@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from safeproducer.cli.demo.experiment import Record
+from safeproducer.cli.demo.experiment import Line
 from safeproducer.cli.demo.steps import Proof, of_far_leader, of_flow, of_lost_answers, of_move, of_throttle
 from safeproducer.testing.fake.state.cluster_state import JournalBatch, JournalEntry, Outcome
 
@@ -55,8 +55,8 @@ TOLD = [request(2, throttled_ms=900), request(2, throttled_ms=5000)]
 WAITING = {1.5: {0: 10, 1: 20}, 2.0: {0: 5}}
 
 
-def reported(partition: int, latency: float, time: float) -> Record:
-    return Record(0, b"", b"", accepted_at=time - latency, reported_at=time, partition=partition)
+def reported(partition: int, latency: float, time: float) -> Line:
+    return Line(0, b"", b"", accepted_at=time - latency, reported_at=time, partition=partition)
 
 
 REPORTS = [reported(0, 1.0, 2.1), reported(5, 0.02, 1.7), reported(5, 0.03, 3.0)]
@@ -93,7 +93,7 @@ def test_a_throttle_needs_waiting_and_others_that_go_on() -> None:
     ],
 )
 def test_a_throttle_without_one_of_them_is_not_shown(
-    told: list[JournalEntry], waiting: Mapping[float, Mapping[int, int]], reports: list[Record]
+    told: list[JournalEntry], waiting: Mapping[float, Mapping[int, int]], reports: list[Line]
 ) -> None:
     """Each of the seven makes the step prove nothing."""
     assert not of_throttle(told, 2, LED, waiting, reports).shown

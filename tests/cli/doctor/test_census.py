@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.cli.common.producer_states import ProducerState
+from safeproducer.cli.common.producer_states import RememberedId
 from safeproducer.cli.doctor.census import DAY, HOUR, SMALL, PartitionCensus, TopicCensus, busiest_hour, census
 
 NOW = 1_800_000_000.0
@@ -14,16 +14,16 @@ MOMENTS = st.lists(st.integers(0, int(1.2 * DAY)).map(lambda age: NOW - age), ma
 
 
 def count(
-    *partitions: Sequence[ProducerState], expiration: float = DAY, lines: Mapping[int, str] | None = None
+    *partitions: Sequence[RememberedId], expiration: float = DAY, lines: Mapping[int, str] | None = None
 ) -> TopicCensus:
     """The census of a topic whose partitions one broker leads."""
     given = [(PartitionCensus(number, 1), states) for number, states in enumerate(partitions)]
     return census("t", given, {1: expiration}, lines or {}, NOW)
 
 
-def state(number: int, sequence: int = 0, age: float = 0.0, **more: bool) -> ProducerState:
+def state(number: int, sequence: int = 0, age: float = 0.0, **more: bool) -> RememberedId:
     """An ID that wrote its last batch `age` seconds ago."""
-    return ProducerState(number, sequence, NOW - age, **more)
+    return RememberedId(number, sequence, NOW - age, **more)
 
 
 def test_an_id_counts_once_in_however_many_partitions() -> None:

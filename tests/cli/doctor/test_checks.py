@@ -10,18 +10,18 @@ import pytest
 from safeproducer.cli.common.admin_settings import OpenTransaction
 from safeproducer.cli.common.finding import Finding, Severity, exit_code
 from safeproducer.cli.doctor.census import (
-    Broker,
+    BrokerCensus,
     BusiestHour,
-    Cluster,
+    ClusterCensus,
     Configuration,
     Examined,
     PartitionCensus,
-    Replication,
+    ReplicationCensus,
     TopicCensus,
     Unread,
 )
 from safeproducer.cli.doctor.checks import check
-from safeproducer.cli.doctor.host import Host, KnownId, KnownPattern, Ledger
+from safeproducer.cli.doctor.host import Host, KnownId, KnownPattern, LedgerCensus
 from safeproducer.policy.expiry import DAY, Told, unreadable
 from safeproducer.policy.replication import Facts, Replicas, Side, ThrottledReplicas
 from safeproducer.producer_ids.patterns import _TEXTS
@@ -33,8 +33,8 @@ NOON = 1_800_014_400.0
 DEFAULTS = Configuration(300.0, 60.0, idempotent=True)
 
 
-def broker(number: int = 1, expiration: float = DAY) -> Broker:
-    return Broker(number, "host:9092", Told(number, expiration))
+def broker(number: int = 1, expiration: float = DAY) -> BrokerCensus:
+    return BrokerCensus(number, "host:9092", Told(number, expiration))
 
 
 def topic(name: str = "t", small: int = 0, **more: object) -> TopicCensus:
@@ -44,12 +44,12 @@ def topic(name: str = "t", small: int = 0, **more: object) -> TopicCensus:
 
 def examined(
     *topics: TopicCensus,
-    brokers: tuple[Broker, ...] = (broker(1), broker(2)),
+    brokers: tuple[BrokerCensus, ...] = (broker(1), broker(2)),
     configuration: Configuration | None = DEFAULTS,
     host: Host | None = None,
     all_topics: bool = False,
 ) -> Examined:
-    return Examined(100, configuration, Cluster(brokers, topics, all_topics), host or Host())
+    return Examined(100, configuration, ClusterCensus(brokers, topics, all_topics), host or Host())
 
 
 def codes(found: Examined) -> list[str]:
@@ -107,7 +107,9 @@ def test_brokers_that_differ() -> None:
 def test_a_broker_that_does_not_tell() -> None:
     """Once for each broker; the right that is missing once for the cluster."""
     silent = tuple(
-        Broker(number, "host:9092", unreadable(number, "CLUSTER_AUTHORIZATION_FAILED"), "CLUSTER_AUTHORIZATION_FAILED")
+        BrokerCensus(
+            number, "host:9092", unreadable(number, "CLUSTER_AUTHORIZATION_FAILED"), "CLUSTER_AUTHORIZATION_FAILED"
+        )
         for number in (1, 2)
     )
     findings = check(examined(topic(small=1), brokers=silent))
@@ -119,13 +121,15 @@ def test_a_broker_that_does_not_tell() -> None:
     assert "A day" in findings[0].message
     assert "DESCRIBE_CONFIGS" in findings[2].cure
     assert "Grant DESCRIBE_CONFIGS" in findings[0].cure
-    late = only(examined(topic(small=1), brokers=(Broker(1, "host:1", unreadable(1, "x"), "UNKNOWN_SERVER_ERROR"),)))
+    late = only(
+        examined(topic(small=1), brokers=(BrokerCensus(1, "host:1", unreadable(1, "x"), "UNKNOWN_SERVER_ERROR"),))
+    )
     assert (late.code, late.cure[:41]) == ("expiration-unreadable", "Run the command again when that broker an")
 
 
 def test_the_configuration_may_say_what_a_broker_does_not() -> None:
     """Then nothing is assumed, and the static rule is by that number."""
-    silent = (Broker(1, "host:9092", unreadable(1, "refused")),)
+    silent = (BrokerCensus(1, "host:9092", unreadable(1, "refused")),)
     given = replace(DEFAULTS, expiration=500.0)
     finding = only(examined(topic(small=1), brokers=silent, configuration=given))
     assert (finding.code, finding.severity) == ("expiration-unreadable", Severity.INFO)
@@ -169,24 +173,26 @@ def test_partitions_that_nobody_told_of() -> None:
 def test_a_host_that_has_used_up_its_hour() -> None:
     """Named with the next time, the lines that took the IDs, and the cure of each pattern."""
     loop = KnownPattern("crash-loop", "a.py:7 in main", 90, "90 in 30 s, a crash loop", "Find out why it ends.")
-    used = Host([Ledger("k1:9092 as User:a", 101, 36.0, patterns=[loop]), Ledger("k2:9092 as User:a", 5, 0.0)])
+    used = Host(
+        [LedgerCensus("k1:9092 as User:a", 101, 36.0, patterns=[loop]), LedgerCensus("k2:9092 as User:a", 5, 0.0)]
+    )
     finding = only(replace(examined(topic(small=1)), host=used))
     assert finding.code == "host-over-limit"
     for words in ("k1:9092 as User:a", "101 producer IDs", "in 36 s", "a.py:7 in main: 90 in 30 s, a crash loop."):
         assert words in finding.message
     assert finding.cure == "Find out why it ends."
     lanes = [KnownPattern("lanes", f"b.py:{line} in run", 9, "9 in 3 s, lanes", "Set lanes.") for line in (1, 2)]
-    of_both = Host([Ledger("k1:9092 as User:a", 101, 36.0, patterns=[*lanes, loop])])
+    of_both = Host([LedgerCensus("k1:9092 as User:a", 101, 36.0, patterns=[*lanes, loop])])
     assert only(replace(examined(topic(small=1)), host=of_both)).cure == (
         "For b.py:1 in run, b.py:2 in run: Set lanes. For a.py:7 in main: Find out why it ends."
     )
-    unknown = Host([Ledger("k1:9092 as User:a", 101, 36.0)])
+    unknown = Host([LedgerCensus("k1:9092 as User:a", 101, 36.0)])
     assert "one producer for each process" in only(replace(examined(topic(small=1)), host=unknown)).cure
 
 
 def test_the_limit_of_a_configuration_is_that_of_its_ledger() -> None:
     """Producers of other clusters may have another one: told, but no reason to fail."""
-    ledgers = [Ledger("k1 as User:a", 101, 36.0, asked=True), Ledger("ledger 0a1b2c3d", 300, 36.0)]
+    ledgers = [LedgerCensus("k1 as User:a", 101, 36.0, asked=True), LedgerCensus("ledger 0a1b2c3d", 300, 36.0)]
     of_it, of_another = check(replace(examined(topic(small=1)), host=Host(ledgers)))
     assert (of_it.severity, of_another.severity) == (Severity.WARNING, Severity.INFO)
     assert "may have another limit" in of_another.message
@@ -197,23 +203,25 @@ def test_the_limit_of_a_configuration_is_that_of_its_ledger() -> None:
 
 def test_an_hour_that_a_lower_limit_used_up() -> None:
     """One ID, and why it is enough."""
-    message = only(replace(examined(topic(small=1)), host=Host([Ledger("k1 as User:a", 1, 5.0)]))).message
+    message = only(replace(examined(topic(small=1)), host=Host([LedgerCensus("k1 as User:a", 1, 5.0)]))).message
     assert "1 producer ID was taken, 100 are allowed" in message
     assert "a lower limit" in message
 
 
 def test_ids_of_another_cluster_are_told_as_possible() -> None:
     """Where this host has no ledger of the cluster, numbers may be those of others."""
-    flooded = replace(examined(topic(small=150, of_host={"a.py:7 in view": [1, 2]})), host=Host([Ledger("k2", 9, 0.0)]))
+    flooded = replace(
+        examined(topic(small=150, of_host={"a.py:7 in view": [1, 2]})), host=Host([LedgerCensus("k2", 9, 0.0)])
+    )
     assert "2 from a.py:7 in view. They may be of another cluster" in only(flooded).message
-    asked = replace(flooded, host=Host([Ledger("k1", 9, 0.0, asked=True), Ledger("k2", 9, 0.0)]))
+    asked = replace(flooded, host=Host([LedgerCensus("k1", 9, 0.0, asked=True), LedgerCensus("k2", 9, 0.0)]))
     assert "another cluster" not in only(asked).message
 
 
 def test_a_flood_from_this_host_has_the_cure_of_its_pattern() -> None:
     """The same words as in log, hook and error."""
     pattern = KnownPattern("one-per-request", "a.py:7 in view", 120, "120 in 50 s, one a request", "Make one producer.")
-    host = Host([Ledger("k1:9092 as User:a", 120, 0.0, patterns=[pattern])])
+    host = Host([LedgerCensus("k1:9092 as User:a", 120, 0.0, patterns=[pattern])])
     flooded = topic(small=150, of_host={"a.py:7 in view": list(range(120))})
     finding = only(replace(examined(flooded), host=host))
     assert finding.code == "producer-id-churn"
@@ -228,8 +236,10 @@ def test_ids_whose_number_is_not_known_are_told_by_their_time() -> None:
     def taken(at: float, number: int | None = None) -> KnownId:
         return KnownId("a.py:7 in view", "first", at, 1, 0, number, "closed")
 
-    asked = Ledger("k1", 9, 0.0, [taken(NOON + 5), taken(NOON + 9), taken(NOON + 3600), taken(NOON, 4)], asked=True)
-    other = Ledger("k2", 9, 0.0, [taken(NOON + 5)])
+    asked = LedgerCensus(
+        "k1", 9, 0.0, [taken(NOON + 5), taken(NOON + 9), taken(NOON + 3600), taken(NOON, 4)], asked=True
+    )
+    other = LedgerCensus("k2", 9, 0.0, [taken(NOON + 5)])
     finding = only(replace(examined(topic(small=150)), host=Host([asked, other])))
     assert "whose number it does not know: 2 from a.py:7 in view." in finding.message
 
@@ -268,7 +278,7 @@ def replicated(
     )
     found = examined(topic(small=1), all_topics=all_topics)
     assert found.cluster is not None
-    return replace(found, cluster=replace(found.cluster, replication=Replication(facts, moves, unread)))
+    return replace(found, cluster=replace(found.cluster, replication=ReplicationCensus(facts, moves, unread)))
 
 
 @pytest.mark.parametrize(
@@ -406,7 +416,7 @@ def test_a_broker_that_hangs_is_told_with_its_replicas(code: str) -> None:
     """What it would have said of producer IDs is not the trouble."""
     seen = replicated(IN_SYNC)
     assert seen.cluster is not None
-    hung = replace(seen.cluster, brokers=(Broker(3, "host:9", unreadable(3, "no answer"), code),))
+    hung = replace(seen.cluster, brokers=(BrokerCensus(3, "host:9", unreadable(3, "no answer"), code),))
     finding = only(replace(seen, cluster=hung))
     assert (finding.code, finding.severity, finding.broker) == ("broker-silent", Severity.WARNING, 3)
     assert "Broker 3 (host:9)" in finding.message
@@ -420,7 +430,7 @@ def opened(age: float, timeout: float = 60.0) -> OpenTransaction:
 
 def test_a_transaction_that_holds_readers_up_is_named() -> None:
     """Not one of a moment, as each has; an info until brokers should have ended it."""
-    cluster = Cluster((broker(),), (topic(),))
+    cluster = ClusterCensus((broker(),), (topic(),))
     seen = Examined(100, None, replace(cluster, transactions=(opened(300), opened(45), opened(9.9))), Host())
     late, normal = check(seen)
     assert (late.severity, normal.severity) == (Severity.WARNING, Severity.INFO)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from safeproducer.cli.common.producer_states import AskError, ProducerState, TopicPartition
+from safeproducer.cli.common.producer_states import AskError, RememberedId, TopicPartition
 from safeproducer.cli.doctor.cluster import ask_leaders
 
 RIGHTS = "TOPIC_AUTHORIZATION_FAILED"
@@ -20,9 +20,7 @@ class Brokers:
         self.asked: list[tuple[int | None, Sequence[TopicPartition]]] = []
         self._lock = threading.Lock()
 
-    def ask(
-        self, broker: int | None, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, list[ProducerState]]:
+    def ask(self, broker: int | None, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, list[RememberedId]]:
         with self._lock:
             self.asked.append((broker, partitions))
         if broker in self.refused:
@@ -32,7 +30,7 @@ class Brokers:
                 code = self.refused.get(key)
                 if code is not None and (broker is not None or code != MOVED):
                     raise AskError(code, f"{one} refused", of_broker=False)
-        return {one: [ProducerState(one[1], 0, 0.0)] for one in partitions}
+        return {one: [RememberedId(one[1], 0, 0.0)] for one in partitions}
 
 
 def topic(name: str, partitions: int) -> list[TopicPartition]:
@@ -91,7 +89,7 @@ def test_a_broker_that_is_gone_is_asked_once_by_each_thread_at_most() -> None:
 def test_a_fault_of_ours_is_raised() -> None:
     """It does not leave the command waiting."""
 
-    def ask(broker: int | None, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, list[ProducerState]]:
+    def ask(broker: int | None, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, list[RememberedId]]:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from safeproducer.cli.common.finding import Finding, Severity
-from safeproducer.cli.common.producer_states import ProducerState
+from safeproducer.cli.common.producer_states import RememberedId
 from safeproducer.cli.common.stop import Failure
 from safeproducer.cli.doctor import census, checks, cluster, command, host, report
 from safeproducer.cli.doctor.census import Examined, TopicCensus
@@ -63,7 +63,7 @@ def flooded() -> Iterator[FakeCluster]:
         yield made
 
 
-def small_in_any(before: Any, state: ProducerState, expiring: bool) -> Any:
+def small_in_any(before: Any, state: RememberedId, expiring: bool) -> Any:
     one = real_merged(before, state, expiring)
     return one._replace(small=one.small or (before is not None and before.small) or state.last_sequence < census.SMALL)
 

@@ -13,12 +13,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
-from math import floor, inf, log, log1p
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.records import CallSite, ProducerInfo, Record, Value
-from safeproducer.runtime import randomness
 from safeproducer.runtime.log import logger
 from safeproducer.snapshot import ReplicationSnapshot
 
@@ -170,49 +168,6 @@ class ReplicationChanged(Value):
     after: ReplicationSnapshot
 
 
-class Sample:
-    """Which records are in a fair sample: the gaps between them are random, and know nothing of what was before.
-
-    Any thread; two at once may take one more or less. `left`: how many records up to the next one, itself included.
-    `wanted`: the share that is wanted; `share`: of all records in the sample, less where there are too many of them.
-    """
-
-    __slots__ = ("left", "share", "wanted")
-
-    def __init__(self, share: float) -> None:
-        self.share = self.wanted = share
-        self.left = self._drawn()
-
-    @property
-    def thins(self) -> bool:
-        """Whether some records are in it, and others are not."""
-        return 0 < self.wanted < 1
-
-    @property
-    def never(self) -> bool:
-        """Whether no record is in it."""
-        return self.wanted == 0
-
-    def takes(self) -> bool:
-        """Whether the next record is in the sample."""
-        self.left -= 1
-        if self.left > 0:
-            return False
-        self.left = self._drawn()
-        return True
-
-    def passed(self, count: int) -> int:
-        """How many of the next `count` records come before the one in the sample; those are over."""
-        passed = int(min(count, self.left - 1))
-        self.left -= passed
-        return passed
-
-    def _drawn(self) -> float:
-        if not self.thins:
-            return inf if self.never else 1
-        return 1 + floor(log(1 - randomness.share()) / log1p(-self.share))
-
-
 @dataclass(slots=True, eq=False)
 class BulkCall:
     """The messages of one produce_batch() of `producer` for `topic`, for hooks of this library.
@@ -262,8 +217,8 @@ class Hook:
     `error` what confluent_kafka gives the application.
     """
 
-    _gaps: Sample | None = None
-    """Of the sample of records that this hook wants; None for all of them."""
+    _durations: Any = None
+    """For this package: what a sample of durations is told to (pipeline/reports/hooked_send.py)."""
 
     def _producer_began(self, engine: Any) -> None:
         """For this package: the engine of a producer that was constructed. It must not be kept alive."""
@@ -370,10 +325,10 @@ class Hooks:
     def wants(self, *events: str, beside: Container[Hook] = ()) -> bool:
         return any(hook not in beside for event in events for hook, _ in self._listeners[event])
 
-    def sample(self, *events: str) -> Sample | None:
-        """Of the records that these events are for; None when each record is wanted."""
-        found = {id(hook._gaps): hook._gaps for event in events for hook, _ in self._listeners[event]}
-        return next(iter(found.values())) if len(found) == 1 else None
+    @property
+    def durations(self) -> list[Any]:
+        """What a sample of durations is told to, each once."""
+        return list(dict.fromkeys(hook._durations for hook in self._hooks if hook._durations is not None))
 
     def call(self, event: str, *args: Any) -> None:
         for hook, method in self._listeners[event]:

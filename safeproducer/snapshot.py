@@ -198,7 +198,7 @@ class Health(Value):
     reasons: tuple[HealthReason, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON."""
+        """All of it, as json.dumps() takes it."""
         return {"ok": self.ok, "ready": self.ready, "reasons": [asdict(reason) for reason in self.reasons]}
 
 

@@ -57,8 +57,8 @@ AT_IMPORT = """
     safeproducer.kafka.arguments safeproducer.kafka.native safeproducer.policy safeproducer.policy.hold_reason
     safeproducer.policy.outcome safeproducer.policy.types safeproducer.producer safeproducer.records
     safeproducer.runtime safeproducer.runtime.clock safeproducer.runtime.forks safeproducer.runtime.lifetime
-    safeproducer.runtime.log safeproducer.runtime.randomness safeproducer.runtime.threads safeproducer.serializing
-    safeproducer.snapshot safeproducer.submitting
+    safeproducer.runtime.log safeproducer.runtime.threads safeproducer.serializing safeproducer.snapshot
+    safeproducer.submitting
 """
 CALLS = """
 producer.produce("t", b"x", b"k")

@@ -45,7 +45,6 @@ class Positions:
         return [(one.offset, one.metadata) for one in answers]
 
     def commit(self, partition: int, offset: int, metadata: str) -> None:
-        """Without a transaction."""
         positions = [self._position(partition, offset, metadata)]
         self._settled(lambda: self._consumer.commit(offsets=positions, asynchronous=False))
 

@@ -43,7 +43,7 @@ from safeproducer.pipeline.record import ReportNumbers
 from safeproducer.pipeline.renewal import DirectRenewal
 from safeproducer.pipeline.reports.counters import UNASSIGNED, DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
-from safeproducer.pipeline.reports.hooked_send import ObservedSend
+from safeproducer.pipeline.reports.hooked_send import Durations, ObservedSend
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.reuse import Left, release, take
@@ -78,7 +78,8 @@ def surface(args: tuple[Any, ...], config: dict[str, Any], given: Iterable[Hook]
     settings, info = parse(args, config).made_at(site)
     hooks, delivery = Hooks(given), settings.delivery
     failures, only_errors = Failures(delivery), settings.only_errors
-    counters = DeliveryCounters(only_errors, failures.reported, delivery.idempotent)
+    durations = [Durations(taker, info) for taker in hooks.durations]
+    counters = DeliveryCounters(only_errors, failures.reported, delivery.idempotent, durations)
     engine = assemble(settings, info, hooks, counters, failures)
     transactions = Transactions(engine)
     parts = {"settings": settings, "engine": engine, "route": engine.route}
@@ -135,7 +136,6 @@ def _notifications(settings: Settings, info: ProducerInfo, hooks: Hooks, notices
 
 
 def _why_lost(events: ClientEvents, updates: ClientUpdates, topic: str, partition: int, late: bool) -> str:
-    """As losses.Why."""
     cluster, now = updates.holds.cluster, clock.real()
     if (missing := cluster.partitions.missing_clause(topic)) or not late:
         return missing
@@ -252,15 +252,12 @@ def _observed(
     updates: ClientUpdates,
     report_queue: ReportQueue,
 ) -> ObservedSend | None:
-    gaps = hooks.sample(*RECORD_EVENTS)
-    if not hooks.wants(*RECORD_EVENTS) or (gaps is not None and gaps.never):
+    if not hooks.wants(*RECORD_EVENTS):
         return None
-    sampled = gaps if gaps is not None and gaps.thins else None
-    if sampled is None:
-        dispatcher.record_buffer.tell_holds()
+    dispatcher.record_buffer.tell_holds()
     explained, proves, only_errors = updates.failures.reported, settings.delivery.idempotent, settings.only_errors
     send = dispatcher.intake.send
-    return ObservedSend(send, hooks, info, refusal_of, explained, report_queue, proves, only_errors, sampled)
+    return ObservedSend(send, hooks, info, refusal_of, explained, report_queue, proves, only_errors)
 
 
 def gate_of(settings: Settings, info: ProducerInfo, notifications: Notifications) -> Gate:

@@ -45,47 +45,17 @@ def produce_batch(
     if not isinstance(messages, list) or not messages:
         return _native(engine, counters, topic, messages, partition, callback)
     engine.route.enter()
-    observed = engine.route.observed
-    sample = None if observed is None else observed.gaps
-    direct = _goes_directly(engine) and (observed is None or sample is not None)
+    direct = engine.route.goes_direct and engine.route.state == "open" and engine.route.observed is None
     if direct and _is_plain(messages) and _is_counted(engine, topic, partition):
-        if sample is None:
-            return _directly(engine, counters, produce, topic, messages, partition, callback)
-        at = accepted = 0
-        while at < len(messages):
-            part = messages[at : at + sample.passed(len(messages) - at)]
-            at += len(part)
-            if part and _goes_directly(engine):  # it may have changed since
-                accepted += _directly(engine, counters, produce, topic, part, partition, callback)
-                part = []
-            with engine.route.observing():
-                accepted += _one_by_one(engine, produce, topic, part + messages[at : at + 1], partition, callback)
-            at += 1
-        return accepted
+        try:
+            return _native(engine, counters, topic, messages, partition, callback)
+        except Renewed:  # those without an error were accepted before
+            refused = [message for message in messages if message.pop("_error", None) is not None]
+            again = produce_batch(engine, counters, produce, topic, refused, partition, callback)
+            return len(messages) - len(refused) + again
     if isinstance(topic, str) and is_invalid(topic):
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, f"Invalid topic: {topic}"))
     return _one_by_one(engine, produce, topic, messages, partition, callback)
-
-
-def _goes_directly(engine: Engine) -> bool:
-    return engine.route.goes_direct and engine.route.state == "open"
-
-
-def _directly(
-    engine: Engine,
-    counters: DeliveryCounters,
-    produce: Callable[..., None],
-    topic: str,
-    messages: list[dict[str, Any]],
-    partition: int,
-    callback: Callable[..., Any] | None,
-) -> int:
-    try:
-        return _native(engine, counters, topic, messages, partition, callback)
-    except Renewed:  # those without an error were accepted before
-        refused = [message for message in messages if message.pop("_error", None) is not None]
-        again = produce_batch(engine, counters, produce, topic, refused, partition, callback)
-        return len(messages) - len(refused) + again
 
 
 def _one_by_one(

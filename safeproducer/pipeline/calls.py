@@ -148,7 +148,6 @@ class Calls:
         return self.fatal_again()
 
     def fatal_again(self) -> FatalError:
-        """As raised for each call after the first one."""
         assert self.events.fatal is not None  # noqa: S101 - set before this is called
         return FatalError(self.events.fatal, self.unresolved())
 

@@ -27,9 +27,7 @@ from safeproducer.runtime.threads import Notices
 from safeproducer.snapshot import ReplicationSnapshot
 
 
-class Failure(Protocol):
-    """A native producer failed."""
-
+class NativeFailure(Protocol):
     error: KafkaError
     number: int
     not_written: int
@@ -86,7 +84,7 @@ class Notifications:
         self._log(logger.critical, "fatal error %s: %s", error.name(), self._scrub(error.str()))
         self._call("fatal_error", self.info, error)
 
-    def renewed(self, failure: Failure, seconds: float) -> None:
+    def renewed(self, failure: NativeFailure, seconds: float) -> None:
         """Another native producer has taken the place of one that failed."""
         event = ProducerRenewed(self.info, failure.error, failure.number, failure.not_written, failure.unknown, seconds)
         text = "a native producer failed (%s: %s), and another one took its place after %.2f s; %d record(s) failed"
@@ -159,7 +157,6 @@ class Notifications:
         self._call("replication_changed", ReplicationChanged(self.info, *tp, before, after))
 
     def warn(self, sentence: str) -> None:
-        """Log it each time."""
         self._log(logger.warning, "%s", self._scrub(sentence))
 
     def lanes(self, before: int, after: int, reason: str) -> None:

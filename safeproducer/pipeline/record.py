@@ -42,7 +42,6 @@ class ReportNumbers:
     def __init__(self) -> None:
         self.reports: dict[int, DeliveryCallback] = {}
         self.uses: defaultdict[int, int] = defaultdict(int)
-        """By how many records."""
         self.observed = False
         """Whether hooks ask for records."""
 
@@ -56,7 +55,6 @@ class ReportNumbers:
         return self.reports[number]
 
     def hold_again(self, number: int) -> None:
-        """For one record more."""
         self.uses[number] += 1
 
     def release(self, number: int, count: int = 1) -> None:

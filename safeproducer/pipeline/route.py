@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from safeproducer.errors import SafeProducerError, Unusable
@@ -59,7 +58,7 @@ class Route:
         self.goes_direct = self._going = False
         self._chosen: Callable[..., Any] = dispatcher.intake.send
         way = self._chosen if gate is None else _gated(weakref.ref(self), self._chosen)
-        self.send: Callable[..., Any] = way if observed is None else observed.in_front_of(way)
+        self.send: Callable[..., Any] = way if observed is None else observed
         if observed is not None:
             observed.go_on_to(way)
         self.go(direct)
@@ -158,22 +157,9 @@ class Route:
     def _observe(self, way: Callable[..., Any]) -> None:
         """Have records for hooks go this way, unless another one has been chosen meanwhile."""
         observed: Any = self.observed
-        front = observed.in_front_of(way)
         if self._chosen is way and self.state == "open":  # one step with the next line
-            self.send = front
-            observed.go_on_to(way)
-
-    @contextmanager
-    def observing(self) -> Iterator[None]:
-        """Have hooks see each record meanwhile, though they want a sample: the next one is of it."""
-        observed, front = self.observed, self.send
-        if observed is not None and self.state == "open" and self.send is front:  # one step with the next line
             self.send = observed
-        try:
-            yield
-        finally:
-            if self.send is observed:  # one step with the next line; else there is another way now
-                self.send = front
+            observed.go_on_to(way)
 
     def choose(self, direct: bool) -> None:
         """The sender has looked, and knows of no reason why records should not go this way."""

@@ -196,7 +196,6 @@ class Backlogs:
         return frozenset(tp for tp, row in tuple(self._open.items()) if row.history and now - row.history[0][0] >= age)
 
     def waiting(self) -> frozenset[TopicPartition]:
-        """Partitions with a backlog."""
         return frozenset(tp for tp, row in tuple(self._open.items()) if row.history)
 
     def unacknowledged(self) -> int:

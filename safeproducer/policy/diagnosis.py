@@ -390,7 +390,6 @@ def of_replicas(known: Any, tp: TopicPartition, window: str = "", held: str = ""
 
 
 def tp_name(row: Row) -> str:
-    """For people."""
     return f"{row.topic} [{row.partition}]" if row.partition >= 0 else row.topic
 
 

@@ -16,7 +16,3 @@ def share() -> float:
 
 def one_of(found: Sequence[Any]) -> Any:
     return found[int(share() * len(found))]
-
-
-def some_of(found: Sequence[Any], count: int) -> list[Any]:
-    return sorted(found, key=lambda _: share())[:count]

@@ -41,7 +41,6 @@ class Labels:
         return self.of_client(engine.notifications.info.client_id, topic, partition)
 
     def of_client(self, client_id: str, topic: str | None = None, partition: int | None = None) -> Attributes:
-        """The same."""
         found: Attributes = () if topic is None else ((names.DESTINATION_NAME, self._name(topic)),)
         if self.partitions and partition is not None and partition >= 0:
             found += ((names.PARTITION_ID, str(partition)),)
@@ -161,7 +160,6 @@ def windows(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
 
 
 def lanes(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
-    """Figures of native producers."""
     attributes, pool = labels.of(engine), engine.dispatcher.lanes
     if not over:
         yield names.LANES, attributes, len(pool)

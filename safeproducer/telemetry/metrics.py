@@ -17,10 +17,9 @@ from typing import Any, Literal
 
 from opentelemetry.metrics import MeterProvider, Observation, get_meter, get_meter_provider
 
-from safeproducer.hooks import Hook, RecordsLost, Sample
-from safeproducer.kafka.native import KafkaError, Message
-from safeproducer.records import Record
-from safeproducer.runtime import clock, forks, lifetime
+from safeproducer.hooks import Hook, RecordsLost
+from safeproducer.records import ProducerInfo
+from safeproducer.runtime import clock, forks, lifetime, randomness
 from safeproducer.runtime.log import logger
 from safeproducer.runtime.totals import Totals
 from safeproducer.telemetry import conventions as names
@@ -91,7 +90,6 @@ _MOST_DURATIONS = 20_000
 """That wait for a collection."""
 _ENOUGH_DURATIONS = 2_000
 """For one collection. To tell them costs more than all else; beyond that, half of them are as good a sample."""
-_NEVER = Sample(0)
 _FRESH = 1.0
 """Seconds for which what was read for one instrument is told by another one, of the same collection."""
 
@@ -104,7 +102,7 @@ class _Collection:
     def __init__(self, provider: MeterProvider | None, labels: Labels, durations: float) -> None:
         self.labels = labels
         self.options = labels.partitions, labels.client_ids, labels.topics, durations
-        self.gaps = Sample(durations)
+        self.share = self.wanted = durations
         self.totals: Totals[Key] = Totals(self._last)
         self.exits = False
         """Reports that are missing do not come any more."""
@@ -143,7 +141,7 @@ class _Collection:
             now = clock.real()
             if name in self._served or now > self._read_at + _FRESH:
                 self._record()
-                self.gaps.share = self.gaps.wanted
+                self.share = self.wanted
                 self._read_at, self._served, self._figures = now, set(), self._read()
             self._served.add(name)
             return [Observation(value, dict(attributes)) for attributes, value in self._told(name)]
@@ -203,28 +201,27 @@ class _Collection:
 
     # --- durations ---------------------------------------------------------------------------------------------------
 
-    def begin(self, record: Record) -> None:
-        """A record was accepted; whether it is of the sample is decided here."""
-        if self.gaps.takes():
-            record.state[self] = clock.monotonic()
-
-    def end(self, record: Record, partition: int | None, error: str | None) -> None:
-        """It ended."""
-        began: float | None = record.state.pop(self, None)
-        if began is None or self.duration is None:
+    def took(
+        self, one_in: int, producer: ProducerInfo, topic: Any, partition: int | None, seconds: float, error: Any
+    ) -> None:
+        """One of so many records has ended after that time; whether it is of the sample is decided here."""
+        if self.duration is None or randomness.share() >= self.share * one_in:
             return
-        place = self.labels.of_client(record.producer.client_id, record.topic, partition)
-        attributes = (*_SENDS, *place) if error is None else (*_SENDS, *place, (names.ERROR_TYPE, error))
-        waiting = self._durations
-        waiting.append((clock.monotonic() - began, attributes))
-        if self.gaps.thins and len(waiting) > _ENOUGH_DURATIONS:
-            self.gaps.share /= 2
-            with suppress(IndexError):  # another thread was quicker
-                for _ in range(len(waiting) // 2):
-                    waiting.append(waiting.popleft())
-                    waiting.popleft()
-        elif len(waiting) > _MOST_DURATIONS:
-            self._record(2)
+        try:
+            place = self.labels.of_client(producer.client_id, topic, partition)
+            failed = () if error is None else ((names.ERROR_TYPE, names.error_type(error)),)
+            waiting = self._durations
+            waiting.append((seconds, (*_SENDS, *place, *failed)))
+            if self.wanted < 1 and len(waiting) > _ENOUGH_DURATIONS:
+                self.share /= 2
+                with suppress(IndexError):  # another thread was quicker
+                    for _ in range(len(waiting) // 2):
+                        waiting.append(waiting.popleft())
+                        waiting.popleft()
+            elif len(waiting) > _MOST_DURATIONS:
+                self._record(2)
+        except Exception:  # it is the application's poll() that calls
+            self._report(names.DURATION, names.DURATION)
 
     def _record(self, most: float = inf) -> None:
         """Tell durations, up to so many. It costs far more than all else of a record, and takes locks of the SDK that
@@ -262,8 +259,8 @@ class OpenTelemetryMetrics(Hook):
       was accepted without a partition is accepted without that attribute.
     - `client_ids`: whether figures have the attribute `messaging.client.id`.
     - `durations`: share of the records whose duration is measured, in seconds from produce() to the end of the record;
-      1 for all of them, 0 for none. It is a fair sample. Each record in it costs about as much as a hook for records.
-      A share below 1 is halved whenever more than 2000 durations wait, until the next collection.
+      1 for all of them, 0 for none. It is a fair sample. A call that produce() refuses has none. A share below 1 is
+      halved whenever more than 2000 durations wait, until the next collection.
     - `topics`: how many topics are told by name. Those beyond are `_OTHER`, and a line of the log says so.
 
     `safeproducer.telemetry.metrics.INSTRUMENTS` has all instruments, with units and attributes. All but durations are
@@ -302,8 +299,8 @@ class OpenTelemetryMetrics(Hook):
         self._collection = _collection(meter_provider, labels, durations)
 
     @property
-    def _gaps(self) -> Sample:  # type: ignore[override]
-        return self._collection.gaps if self._collection.listens else _NEVER
+    def _durations(self) -> _Collection | None:
+        return self._collection if self._collection.wanted and self._collection.listens else None
 
     def _producer_began(self, engine: Any) -> None:
         self._collection.totals.join(engine)
@@ -311,16 +308,5 @@ class OpenTelemetryMetrics(Hook):
     def _producer_ended(self, engine: Any) -> None:
         self._collection.totals.leave(engine)
 
-    def record_accepted(self, record: Record) -> None:
-        self._collection.begin(record)
-
-    def record_refused(self, record: Record, error: BaseException) -> None:
-        self._collection.end(record, record.partition, names.error_type(error))
-
-    def record_resolved(self, record: Record, error: KafkaError | None, message: Message) -> None:
-        self._collection.end(record, message.partition(), None if error is None else names.error_type(error))
-
     def records_lost(self, event: RecordsLost) -> None:
         self._collection.exits = self._collection.exits or event.reason == lifetime.EXIT
-        for record in event.records:
-            self._collection.end(record, record.partition, names.RECORD_LOST)

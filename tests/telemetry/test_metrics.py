@@ -9,7 +9,7 @@ import random
 import statistics
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,14 +20,16 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from safeproducer import Hook, SafeProducer, TransactionUnknown
-from safeproducer.hooks import Hooks, Sample
+from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline import bulk
-from safeproducer.pipeline.reports.hooked_send import ObservedSend
+from safeproducer.pipeline.record import ACCEPTED_AT
+from safeproducer.pipeline.reports.hooked_send import Durations
 from safeproducer.runtime.totals import Totals
 from safeproducer.telemetry import OpenTelemetryMetrics, figures, metrics
 from safeproducer.telemetry.metrics import INSTRUMENTS
 from safeproducer.testing import FakeCluster
 from tests import inside
+from tests.contract.support import wait_until
 
 DEADLINE = 30
 SENT, DURATION = "messaging.client.sent.messages", "messaging.client.operation.duration"
@@ -332,86 +334,89 @@ def test_transactions_are_counted_by_what_became_of_them(cluster: FakeCluster) -
 # --- durations -------------------------------------------------------------------------------------------------------
 
 
-def test_a_sample_is_as_all_durations_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though each batch of 64 begins with its quickest record: of 100 000 records p50 and p95 are within 10 %."""
-    monkeypatch.setattr("safeproducer.runtime.randomness.share", random.Random(1).random)
-    gaps, all_, sampled = Sample(1 / 64), [], []
-    for number in range(100_000):
-        duration = 0.001 * (1 + number % 64) ** 2
-        all_.append(duration)
-        if gaps.takes():
-            sampled.append(duration)
-    assert len(sampled) == pytest.approx(100_000 / 64, rel=0.1)
-    for percent in (49, 94):
-        whole, part = (statistics.quantiles(each, n=100)[percent] for each in (all_, sampled))
-        assert part == pytest.approx(whole, rel=0.1)
+class Taken:
+    """All that is offered."""
+
+    def __init__(self, share: float) -> None:
+        self.share, self.seconds = share, list[float]()
+
+    def took(self, one_in: int, producer: Any, topic: Any, partition: Any, seconds: float, error: Any) -> None:
+        self.seconds.append(seconds)
 
 
-def test_a_sample_of_calls_has_no_place_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of calls that always cycle through 64 durations: p50 and p95 are within 10 %, and the share is the wanted one."""
-    chance = random.Random(3)
-    monkeypatch.setattr("safeproducer.runtime.randomness.share", chance.random)
-    monkeypatch.setattr("safeproducer.runtime.randomness.some_of", chance.sample)
-    for share in (1 / 64, 1 / 8192):
-        gaps, taken = Sample(share), []
+def reported(durations: Durations, seconds: list[float]) -> None:
+    """Natively, one by one."""
+    report = durations.sampled(lambda *_: None, set())
+    for each in seconds:
+        message: Any = SimpleNamespace(topic=lambda: "a", partition=lambda: 0, latency=lambda each=each: each)
+        report(lambda *_: None, None, message)
 
-        def way(number: int) -> None:
-            pass
 
-        observed = ObservedSend(way, Hooks([]), *[None] * 6, gaps)  # type: ignore[arg-type, list-item]
-        monkeypatch.setattr(ObservedSend, "__call__", lambda _, number, taken=taken: taken.append(number))
-        send = observed.in_front_of(way)
-        for number in range(100_000):
-            send(number)
-        assert len(taken) == pytest.approx(100_000 * share, rel=0.05 if share > 0.01 else 0.6)
-        if share > 0.01:
-            assert {number % 64 for number in taken} == set(range(64))
-            durations = [[(1 + number % 64) ** 2 for number in numbers] for numbers in (range(100_000), taken)]
-            for percent in (49, 94):
-                whole, part = (statistics.quantiles(each, n=100)[percent] for each in durations)
-                assert part == pytest.approx(whole, rel=0.1)
+def in_batches(durations: Durations, seconds: list[float]) -> None:
+    """Of ten records, which were accepted so long ago."""
+    for first in range(0, len(seconds), 10):
+        records = [(*[None] * ACCEPTED_AT, -each) for each in seconds[first : first + 10]]
+        durations.of_batch(("a", 0), records, 0.0)
+
+
+def with_errors(durations: Durations, seconds: list[float]) -> None:
+    explain = durations.explaining(lambda error, _: error)
+    for each in seconds:
+        message: Any = SimpleNamespace(topic=lambda: "a", partition=lambda: 0, latency=lambda each=each: each)
+        explain(KafkaError(KafkaError._MSG_TIMED_OUT), message)
+
+
+@pytest.mark.parametrize("share", [1, 1 / 2, 1 / 64, 1 / 8192])
+@pytest.mark.parametrize("way", [reported, in_batches, with_errors])
+def test_a_sample_is_as_all_durations_are(way: Callable[[Durations, list[float]], None], share: float) -> None:
+    """Of records that always cycle through 64 durations: p50 and p95 are within 10 %, and no place is preferred."""
+    taken, durations = Taken(share), [0.001 * (1 + number % 64) ** 2 for number in range(100_000)]
+    way(measuring := Durations(taken, None), durations)  # type: ignore[arg-type]
+    assert share <= 1 / measuring.period <= 2.4 * share or measuring.period == 4093
+    assert len(taken.seconds) == pytest.approx(100_000 / measuring.period, abs=1)
+    if share > 0.01:
+        assert len(set(taken.seconds)) == 64
+        for percent in (49, 94):
+            whole, part = (statistics.quantiles(each, n=100)[percent] for each in (durations, taken.seconds))
+            assert part == pytest.approx(whole, rel=0.1)
+
+
+def test_the_first_record_of_an_account_is_no_other_one() -> None:
+    """One of each topic: as many are measured as of one topic."""
+    durations = Durations(taken := Taken(1 / 64), None)  # type: ignore[arg-type]
+    for _ in range(3_000):
+        reported(durations, [0.1])
+        in_batches(durations, [0.1])
+    assert len(taken.seconds) == pytest.approx(2 * 3_000 / durations.period, rel=0.5)
 
 
 def test_too_many_durations_are_thinned_fairly() -> None:
     """The sample of one collection is bounded, and the next one begins with the whole share."""
     collector = Collector(durations=1 / 2)
-    producer = SimpleNamespace(client_id="")
-    collection, record = collector.hook._collection, SimpleNamespace(state={}, producer=producer, topic="a")
-    for _ in range(60_000):
-        collection.begin(record)  # type: ignore[arg-type]
-        collection.end(record, 0, None)  # type: ignore[arg-type]
+    collection, producer = collector.hook._collection, SimpleNamespace(client_id="")
+    for _ in range(30_000):
+        collection.took(2, producer, "a", 0, 0.1, None)  # type: ignore[arg-type]
     assert 1_000 <= len(collection._durations) <= 2_000
-    assert collection.gaps.share < 1 / 16
+    assert collection.share < 1 / 16
     (point,) = [each for (name, _), each in collector.collect().items() if name == DURATION]
     assert 1_000 <= point.count <= 2_000
-    assert collection.gaps.share == 1 / 2
+    assert collection.share == 1 / 2
+    for _ in range(1_000):
+        collection.took(1, producer, "a", 0, 0.1, None)  # type: ignore[arg-type]
+    assert 400 < len(collection._durations) < 600, "more was offered than it wants"
 
 
-def test_a_sample_of_batches_is_as_large_as_that_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though most batches are shorter than a gap."""
-    monkeypatch.setattr("safeproducer.runtime.randomness.share", random.Random(1).random)
-    gaps, taken = Sample(1 / 64), 0
-    for _ in range(10_000):
-        left = 10
-        while left := left - gaps.passed(left):
-            assert gaps.takes()
-            taken, left = taken + 1, left - 1
-            if not left:
-                break
-    assert taken == pytest.approx(100_000 / 64, rel=0.1)
+def measured(collector: Collector, error: str | None = None) -> list[Any]:
+    """The points of the histogram."""
+    points = [(dict(has), point) for (name, has), point in collector.collect().items() if name == DURATION]
+    return [point for has, point in points if has.get("error.type") == error]
 
 
 @pytest.mark.parametrize("way", ["produce", "produce_batch"])
-def test_only_records_of_the_sample_take_the_route_of_hooks(
-    cluster: FakeCluster, way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All others go as without a hook, in order, and each of the sample is told once."""
-    collector, made = Collector(durations=1 / 16), []
-    begin = metrics._Collection.begin
-    monkeypatch.setattr(metrics._Collection, "begin", lambda self, record: (made.append(record), begin(self, record)))
-    monkeypatch.setattr("safeproducer.runtime.randomness.share", random.Random(2).random)
-    got: list[bytes] = []
-    native, together = bulk._native, []
+def test_metrics_leave_the_native_calls(cluster: FakeCluster, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report is measured now and then, and each application's callback is called once, in order."""
+    collector, got, together = Collector(durations=1 / 16), list[bytes](), list[int]()
+    native = bulk._native
     monkeypatch.setattr(bulk, "_native", lambda *call: (together.append(len(call[3])), native(*call))[1])
 
     def report(error: object, message: Any) -> None:
@@ -420,9 +425,10 @@ def test_only_records_of_the_sample_take_the_route_of_hooks(
     with producer_of(cluster, collector.hook) as it:
         it.produce("b", b"first", on_delivery=report)
         assert it.flush(DEADLINE) == 0
-        deadline = time.monotonic() + DEADLINE
-        while not inside.engine_of(it).route.goes_direct and time.monotonic() < deadline:
-            it.poll(0.01)
+        route = inside.engine_of(it).route
+        wait_until(lambda: it.poll(0.01) == 0 and route.goes_direct)
+        assert route.observed is None
+        assert route.send == route.native.produce
         values = [b"%d" % number for number in range(800)]
         if way == "produce":
             for value in values:
@@ -431,17 +437,68 @@ def test_only_records_of_the_sample_take_the_route_of_hooks(
             assert it.produce_batch("b", [{"value": value} for value in values], callback=report) == 800
         assert it.flush(DEADLINE) == 0
         assert got[1:] == values
-        assert 25 <= len(made) <= 100
-        assert sum(together) >= 650 * (way == "produce_batch")
-        points = [point for (name, _), point in collector.collect().items() if name == DURATION]
-        assert sum(point.count for point in points) == len(made)
+        assert together == ([800] if way == "produce_batch" else [])
+        (point,) = measured(collector)
+        assert 25 <= point.count <= 100
         assert collector.total(SENT) == 801
-        assert points[0].explicit_bounds[0] == 0.005
+        assert point.explicit_bounds[0] == 0.005
 
 
-def test_no_duration_costs_no_route(cluster: FakeCluster) -> None:
-    """produce() is the native call's then."""
-    with producer_of(cluster, OpenTelemetryMetrics(durations=0)) as producer:
+@pytest.mark.parametrize("only_errors", [False, True])
+@pytest.mark.parametrize("mode", ["auto", "held", "passthrough"])
+def test_a_duration_is_from_produce_to_the_end(mode: str, only_errors: bool) -> None:
+    """Also of what waits in this process, and of what is only counted; each record once."""
+    collector = Collector(durations=1)
+    with FakeCluster(1) as cluster:
+        cluster.create_topic("a", 1)
+        own = {"safeproducer.mode": mode, "delivery.report.only.error": only_errors}
+        with producer_of(cluster, collector.hook, **own) as producer:
+            producer.produce("a", b"first")
+            assert producer.flush(DEADLINE) == 0
+            cluster.stop(1)
+            for _ in range(10):
+                producer.produce("a", b"x", partition=0)
+            time.sleep(0.5)
+            cluster.start(1)
+            assert producer.flush(DEADLINE) == 0
+            (point,) = measured(collector)
+            assert point.count == 11
+            assert 10 * 0.5 < point.sum < 10 * DEADLINE
+
+
+@pytest.mark.parametrize("mode", ["auto", "held", "passthrough"])
+def test_a_failed_record_is_measured_once(mode: str) -> None:
+    """With its error, wherever it waited."""
+    collector = Collector(durations=1)
+    with down(collector.hook, **{"safeproducer.mode": mode, "message.timeout.ms": 1000}) as producer:
+        for _ in range(7):
+            producer.produce("a", b"x")
+        producer.flush(DEADLINE)
+        (point,) = measured(collector, "_MSG_TIMED_OUT")
+        assert point.count == 7
+        assert point.sum > 7 * 0.9
+        assert not measured(collector)
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_a_record_that_its_leader_refuses_is_measured_once(mode: str) -> None:
+    """Not as a delivered one, too."""
+    collector = Collector(durations=1)
+    with FakeCluster(1) as cluster:
+        cluster.create_topic("a", 1, config={"max.message.bytes": "1000"})
+        with producer_of(cluster, collector.hook, **{"safeproducer.mode": mode}) as producer:
+            for _ in range(7):
+                producer.produce("a", bytes(2_000))
+            assert producer.flush(DEADLINE) == 0
+            assert not measured(collector)
+            (point,) = measured(collector, "MSG_SIZE_TOO_LARGE")
+            assert point.count == 7
+
+
+@pytest.mark.parametrize("durations", [0, 1 / 64])
+def test_a_sample_costs_no_route(cluster: FakeCluster, durations: float) -> None:
+    """produce() is the native call's with metrics."""
+    with producer_of(cluster, OpenTelemetryMetrics(durations=durations)) as producer:
         assert inside.engine_of(producer).route.observed is None
 
 

@@ -96,7 +96,6 @@ class BatchReports:
     def __init__(self, sinks: BatchSinks, size: int, tp: TopicPartition) -> None:
         self.sinks, self._of = sinks, (*tp, True)
         self._size = size
-        """Of one record, about."""
         self.kept: deque[Message] = deque()
         self.kept_for: DeliveryCallback | None = None
         self.counting = DeliveredCounter(tp[1])

@@ -95,7 +95,6 @@ class FirstQuestion:
         heard(None)  # or batches on probation would gather for as long as the sender sleeps
 
     def end(self) -> None:
-        """Ask no more."""
         self._wanted, self.topic = False, None
 
     @property

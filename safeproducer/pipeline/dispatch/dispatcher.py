@@ -225,6 +225,8 @@ class Dispatcher(FactGatherer):
             buffer.went_directly(now)
             self.record_buffer.tell_hold(buffer, (record,))
             report = numbers[record[REPORT]]
+            for durations in self.reports.durations:
+                report = durations.after(now - record[ACCEPTED_AT], report)
             try:
                 produce(topic, record[VALUE], record[KEY], partition, report, None, record[TIMESTAMP], record[HEADERS])
             except BufferError:
@@ -261,6 +263,8 @@ class Dispatcher(FactGatherer):
             self._choice.resolved(batch)
             if not batch.expired and not batch.reports.rejections:
                 buffer.ack.observe(waited, now)
+                for durations in () if batch.reports.failed else self.reports.durations:
+                    durations.of_batch(batch.tp, batch.records, now)
             self._flush_timer.discard(batch)
             for following in buffer.unresolved[:1]:
                 self._flush_timer.let_follow(following, now)

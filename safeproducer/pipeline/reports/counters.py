@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter, index
 from types import MethodType
 from typing import Any, NamedTuple
@@ -84,9 +84,15 @@ class Account:
     def _made(self) -> Report:
         raise NotImplementedError
 
+    def _sampled(self) -> Report:
+        made, queue = self._made(), self._reporting.report_queue
+        for durations in queue.reports.durations:
+            made = durations.sampled(made, queue.running)
+        return made
+
     def bind(self, callback: DeliveryCallback | None) -> Bound:
         """The report callback for `callback`; callers reuse it while the callback stays the same."""
-        report = self._report = self._report or self._made()
+        report = self._report = self._report or self._sampled()
         # Not a partial: the garbage collector would count two objects more for each record with a callback of its own.
         self.bound = bound = (callback, MethodType(report, _no_callback if callback is None else callback))
         return bound
@@ -207,7 +213,7 @@ class TopicCounters(Account):
         """As bind(), where `callback` is called for errors alone; else None."""
         if not self._reporting.only_errors:
             return None
-        report = self._report = self._report or self._made()
+        report = self._report = self._report or self._sampled()
         return CountedReport(report, callback, self, self._reporting.offset_proves)
 
 
@@ -235,13 +241,16 @@ class DeliveryCounters:
         only_errors: bool,
         explained: Explained = _as_it_is,
         offset_proves: bool = False,
+        durations: Sequence[Any] = (),
     ) -> None:
         self.topics: dict[str, TopicCounters] = {}
         self._sums: dict[str | None, tuple[float, tuple[int, ...]]] = {}
         self.interrupts = 0
         self.only_errors = only_errors
         self.errors = CallbackErrors()
-        self.report_queue = ReportQueue()
+        self.report_queue = ReportQueue(durations)
+        for each in durations:
+            explained = each.explaining(explained)
         self._reporting = Reporting(only_errors, self.errors, self.report_queue, explained, offset_proves, [], [])
 
     def not_interrupted(self) -> None:

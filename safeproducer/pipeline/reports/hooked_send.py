@@ -1,24 +1,25 @@
-"""produce() with record hooks: what stands in front of either path only when a hook asks for records."""
+"""produce() with record hooks: what stands in front of either path only when a hook asks for records.
+
+And how long records took from produce() to their end, of each so many-th one, for metrics that want such a sample.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle
-from math import ceil
 from typing import Any, NamedTuple
 
 from safeproducer.errors import NOT_ACCEPTED, RENEWED
-from safeproducer.hooks import BulkCall, BulkReport, Hooks, Sample
+from safeproducer.hooks import BulkCall, BulkReport, Hooks
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError, Message
-from safeproducer.pipeline.record import DeliveryCallback
+from safeproducer.pipeline.record import ACCEPTED_AT, DeliveryCallback, HeldRecord
 from safeproducer.pipeline.reports.counters import Explained
 from safeproducer.pipeline.reports.report_queue import ReportQueue
+from safeproducer.policy.types import TopicPartition
 from safeproducer.records import ProducerInfo, Record
-from safeproducer.runtime import interrupts, randomness
-
-_PERIOD = 4099
-"""Records until a sample has the same places again. A prime: those of batches are others each time."""
+from safeproducer.runtime import clock, interrupts, randomness
+from safeproducer.runtime.threads import get_ident
 
 
 class _Shared(NamedTuple):
@@ -79,19 +80,10 @@ def tell_hold(report: Any, reason: str, seconds: float) -> None:
             each.hold = reason, seconds
 
 
-class _Sampling(cycle):  # type: ignore[type-arg]
-    """Called, it is the next one of its callables: in C, where to count takes a fifth of the time, and nothing comes
-    between."""
-
-    __slots__ = ()
-    __call__ = property(next)
-
-
 class ObservedSend:
     """Takes the place of the native produce(): makes a Record, tells the hooks, and hands over.
 
-    `open` holds the records without a report, so that a hook can be told which ones were lost. `gaps`: of the sample
-    that hooks want; None when each record is observed.
+    `open` holds the records without a report, so that a hook can be told which ones were lost.
     """
 
     def __init__(
@@ -104,13 +96,8 @@ class ObservedSend:
         report_queue: ReportQueue,
         offset_proves: bool,
         only_errors: bool,
-        gaps: Sample | None = None,
     ) -> None:
         self._way = way
-        self.gaps = gaps
-        self._places: list[int] = []
-        if gaps is not None:
-            self._places = randomness.some_of(range(_PERIOD), ceil(_PERIOD * gaps.wanted))
         self._hooks = hooks
         self._only_errors = only_errors
         self._producer = producer
@@ -121,22 +108,6 @@ class ObservedSend:
     def go_on_to(self, way: Callable[..., Any]) -> None:
         """Where records go on from now on."""
         self._way = way
-
-    def in_front_of(self, way: Callable[..., Any]) -> Callable[..., Any]:
-        """What produce() calls while `way` is this one: this, or that for all records but the sample."""
-        if self.gaps is None:
-            return self
-        order, first = [way] * _PERIOD, int(randomness.share() * _PERIOD)
-        for place in self._places:
-            order[place - first] = self._chosen
-        return _Sampling(order)
-
-    def _chosen(self, *record: Any) -> Any:
-        """There are more places than the sample wants."""
-        if self.gaps is not None and randomness.share() * len(self._places) < _PERIOD * self.gaps.share:
-            self.gaps.left = 1
-            return self(*record)
-        return self._way(*record)
 
     def follow(self, topic: str, messages: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """(value, key, partition, timestamp, headers, callback) of each message of one call, as hooks want them."""
@@ -191,3 +162,79 @@ class ObservedSend:
                 raise refusal from None
             finally:
                 del refusal  # it refers to this frame: a cycle
+
+
+_PERIODS = (1, 3, 5, 7, 11, 13, 17, 23, 31, 61, 127, 251, 509, 1021, 2039, 4093)
+"""Odd primes. Records often come in turns, for one of 64 partitions, say: each of those is met."""
+
+
+class _Sampled(cycle):  # type: ignore[type-arg]
+    """Called, it is the next one of its reports: in C, where to count takes a fifth of the time."""
+
+    __slots__ = ()
+    __call__ = property(next)
+
+
+class Durations:
+    """Of one producer. A record is met where it ends: as its batch, as its error, or else as a native report.
+
+    `taker` wants this `share` of all records, and picks from what `took()` offers it: by any thread, one in so many.
+    """
+
+    def __init__(self, taker: Any, producer: ProducerInfo) -> None:
+        self.period = max(period for period in _PERIODS if period * taker.share <= 1)
+        self._tell = partial(taker.took, self.period, producer)
+        self._skip = self._place()
+        self._errors = cycle(range(self.period))
+        self._waited: dict[int, float] = {}
+        """By thread: of the record whose report runs."""
+
+    def sampled(self, report: Any, running: set[int]) -> Any:
+        """`report`, which is measured now and then. `running`: threads that run reports of batch lanes."""
+
+        @interrupts.called_natively
+        def measured(callback: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
+            report(callback, error, message)
+            latency: float | None = message.latency()
+            if error is None and latency is not None and (thread := get_ident()) not in running:
+                self._tell(message.topic(), message.partition(), latency + self._waited.get(thread, 0.0), None)
+
+        order = [report] * self.period
+        order[self._place()] = measured
+        return _Sampled(order)
+
+    def after(self, seconds: float, report: DeliveryCallback) -> DeliveryCallback:
+        """The report of a record that waited so long in this process before it is handed over to the direct lane."""
+
+        @interrupts.called_natively
+        def reported(error: KafkaError | None, message: Message) -> None:
+            thread = get_ident()
+            before, self._waited[thread] = self._waited.get(thread, 0.0), seconds
+            try:
+                report(error, message)
+            finally:
+                self._waited[thread] = before
+
+        return reported
+
+    def explaining(self, explained: Explained) -> Explained:
+        """The same, which is called once for each record that ends with an error."""
+
+        def explain(error: KafkaError, message: Message) -> KafkaError:
+            made = explained(error, message)
+            if next(self._errors) == 0:
+                since, latency = getattr(made, "accepted_at", None), message.latency() or 0.0
+                seconds = (latency if since is None else clock.time() - since) + self._waited.get(get_ident(), 0.0)
+                self._tell(message.topic(), message.partition(), seconds, made)
+            return made
+
+        return explain
+
+    def of_batch(self, tp: TopicPartition, records: Sequence[HeldRecord], now: float) -> None:
+        """All of them were delivered by a batch lane. The sender's thread."""
+        for record in records[self._skip :: self.period]:
+            self._tell(tp[0], tp[1] if tp[1] >= 0 else None, now - record[ACCEPTED_AT], None)
+        self._skip = (self._skip - len(records)) % self.period
+
+    def _place(self) -> int:
+        return int(randomness.share() * self.period)

@@ -79,7 +79,6 @@ class QuotaRejections:
 
     @property
     def remembered(self) -> int:
-        """How many records are."""
         return sum(map(len, self._sent.values()))
 
     def forget(self) -> None:
@@ -131,7 +130,6 @@ class QuotaRejections:
 
     @property
     def bytes(self) -> int:
-        """Of the records here."""
         rejected = [rejection.record[SIZE] for each in tuple(self.tps.values()) for rejection in each.rejections.copy()]
         return sum(rejected)
 

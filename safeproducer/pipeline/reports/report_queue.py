@@ -13,7 +13,7 @@ Reports that are kept for later: served while the application does not poll, or 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
@@ -28,12 +28,10 @@ from safeproducer.runtime.threads import get_ident
 
 
 class Delivered(Protocol):
-    """Where they are counted."""
-
     delivered: int
 
 
-class Account(Protocol):
+class TopicAccount(Protocol):
     """The account of a topic."""
 
     def placed(self, partition: int) -> Delivered:
@@ -47,7 +45,7 @@ class CountedReport(partial[Any]):
     def __new__(cls, report: Any, callback: Any, *_: Any) -> CountedReport:
         return super().__new__(cls, report, callback)
 
-    def __init__(self, report: Any, callback: Any, account: Account, offset_proves: bool) -> None:
+    def __init__(self, report: Any, callback: Any, account: TopicAccount, offset_proves: bool) -> None:
         self.account = account
         self.offset_proves = offset_proves
 
@@ -98,7 +96,6 @@ class Bunch:
         self.size = size
 
     def begin(self) -> Of | None:
-        """They begin to run."""
         of, self.of = self.of, None
         return of
 
@@ -115,9 +112,10 @@ class Reports:
     raises between two steps. poll() asks `bunches`, the queue: one call less for each record.
     """
 
-    __slots__ = ("_wakers", "bunches", "since", "waiting_of")
+    __slots__ = ("_wakers", "bunches", "durations", "since", "waiting_of")
 
-    def __init__(self) -> None:
+    def __init__(self, durations: Sequence[Any] = ()) -> None:
+        self.durations = durations
         self.bunches: deque[Bunch | CountedBunch] = deque()
         self.since = 0.0
         """When the queue became non-empty last."""
@@ -162,7 +160,7 @@ class Reports:
         return sum([bunch.waiting for bunch in self.bunches.copy() if bunch.size is not None])
 
     def by_partition(
-        self, topics: Mapping[str, Account], counts: Callable[[Any, Any], bool] = lambda error, message: True
+        self, topics: Mapping[str, TopicAccount], counts: Callable[[Any, Any], bool] = lambda error, message: True
     ) -> Counter[TopicPartition]:
         """How many records of each partition wait for their report; -1 for those that never had one.
 
@@ -303,13 +301,13 @@ class ReportQueue:
     report now.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, durations: Sequence[Any] = ()) -> None:
         self.on = self.over = False
         self.failed_at = 0.0
         self.thread = 0
         self.purged = False
         self.rejections: QuotaRejections | None = None
-        self.reports = Reports()
+        self.reports = Reports(durations)
         self.deferred: deque[Deferred] = deque()
         self.running: set[int] = set()
         self._purged_since = 0.0

@@ -172,7 +172,8 @@ class HealthReason(Value):
     - `code`: one of HoldReason; "replication"; "client_error": brokers are not reached, or cut connections; "waiting":
       no more is known; "expired": records of a partition failed at their deadline, and none was delivered since;
       "refused": brokers refused them for good; "refusing": for now; "slow": a broker is; "callback": one blocks;
-      "not_polled": reports wait for poll(); "no_broker": none has answered yet; "fatal", "closed", "forked".
+      "coordinator": that of transactions keeps a call waiting, or no broker gives a producer ID; "not_polled": reports
+      wait for poll(); "no_broker": none has answered yet; "fatal", "closed", "forked".
     - `sentence` says it, `cure` what to do, None where there is nothing to do.
     - `since`: seconds for which it has been so, or records have waited, known to half a second; None where it is not.
     """

@@ -516,7 +516,7 @@ def test_brokers_that_hang_up_on_a_client_without_sasl_are_no_silence(mode: str,
         config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "safeproducer.mode": mode}
         producer = SafeProducer(config)
         if not told:
-            engine_of(producer).events.errors = Deaf()
+            engine_of(producer).holds.cluster.errors = Deaf()
         try:
             producer.produce("t", b"x")
             causes = r"cannot be reached|hung up before|no broker has answered|for a broker: none is connected"
@@ -525,3 +525,98 @@ def test_brokers_that_hang_up_on_a_client_without_sasl_are_no_silence(mode: str,
             assert codes(producer) <= {"no_broker", "client_error", "unknown_topic"}
         finally:
             producer.close(0)
+
+
+@pytest.mark.parametrize(
+    ("api", "error", "method", "how"),
+    [
+        ("FindCoordinator", 15, "init_transactions", r"no broker tells who that is"),
+        ("InitProducerId", 14, "init_transactions", r"it \(127.0.0.1:\d+\) answers with errors that"),
+        ("InitProducerId", None, "init_transactions", r"it \(127.0.0.1:\d+\) has not answered a request for \d s"),
+        ("AddPartitionsToTxn", 51, "commit_transaction", r"it \(127.0.0.1:\d+\) answers with errors that"),
+        ("AddPartitionsToTxn", None, "commit_transaction", r"it \(127.0.0.1:\d+\) has not answered a request for \d s"),
+        ("EndTxn", 51, "commit_transaction", r"it \(127.0.0.1:\d+\) answers with errors that"),
+        ("EndTxn", None, "commit_transaction", r"it \(127.0.0.1:\d+\) has not answered a request for \d s"),
+    ],
+)
+def test_a_coordinator_that_keeps_a_transaction_waiting_is_named(
+    cluster: FakeCluster,
+    make: Make,
+    caplog: pytest.LogCaptureFixture,
+    api: str,
+    error: int | None,
+    method: str,
+    how: str,
+) -> None:
+    """It was told nowhere: no leader is asked meanwhile, and no record waits for one."""
+    producer = make(warm=False, **{"transactional.id": "orders"})
+
+    def transaction() -> None:
+        producer.begin_transaction()
+        producer.produce("t", b"x", partition=0)
+        producer.commit_transaction(60)
+
+    if method == "commit_transaction":
+        producer.init_transactions(SOON)
+        transaction()
+    if error is None:
+        cluster.hold_next(api)
+    else:
+        cluster.fail_next(api, error, n=10**6)
+    waits = transaction if method == "commit_transaction" else lambda: producer.init_transactions(60)
+    call = threading.Thread(target=waits)
+    call.start()
+    named = rf"he transaction coordinator keeps {method}\(\) waiting, for \d s so far: {how}"
+    took = until(producer, lambda: re.search(named, producer.explain()))
+    assert took >= 0.9
+    assert "acknowledges nothing" not in producer.explain()
+    until(producer, lambda: "coordinator" in codes(producer) and not producer.health(unresolved_for=0.5).ok)
+    until(producer, lambda: re.search(named, caplog.text))
+    end_faults(cluster)
+    cluster.release()
+    until(producer, lambda: not call.is_alive())
+    assert nothing_blamed(producer)
+    assert "coordinator" not in producer.explain()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_producer_that_gets_no_id_blames_no_leader(
+    cluster: FakeCluster, make: Make, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    """No record was sent: leaders were called silent."""
+    cluster.fail_next("InitProducerId", 14, n=10**6)
+    producer = make(mode, warm=False)
+
+    def send() -> None:
+        producer.produce("t", b"x", partition=0)
+
+    named = "no broker (gives|has given) this client a producer ID.*answers with errors that librdkafka tries again"
+    until(producer, lambda: re.search(named, said(producer)), send)
+    end, reasons = time.monotonic() + 6, set[Any]()
+    while time.monotonic() < end:
+        send()
+        producer.poll(0.05)
+        assert re.search(f"wait: {named}", said(producer)), producer.explain()
+        assert "acknowledges nothing" not in said(producer)
+        reasons |= {row.reason for row in producer.snapshot().partitions}
+    assert HoldReason.LEADER_SILENT not in reasons
+    assert codes(producer) >= {"coordinator"}
+    assert "leader_silent" not in codes(producer)
+    assert re.search(named, caplog.text)
+    end_faults(cluster)
+    until(producer, lambda: producer.snapshot().unresolved == 0)
+    assert until(producer, lambda: nothing_blamed(producer)) < OVER
+
+
+def test_records_that_wait_for_a_broker_that_is_not_reached_are_counted_as_that(
+    cluster: FakeCluster, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metrics and spans have the code of the first cause: they called its leader silent."""
+    monkeypatch.setattr(metadata, "LOOPBACK", "no-such-host.invalid")
+    producer = make("held", warm=False)
+
+    def send() -> None:
+        producer.produce("t", b"x", partition=0)
+
+    until(producer, lambda: (("t", 0), "client_error") in engine_of(producer).holds.hold_times(), send)
+    assert (("t", 0), HoldReason.LEADER_SILENT) not in engine_of(producer).holds.hold_times()

@@ -176,7 +176,7 @@ def test_a_broker_that_is_back_is_not_the_cause(cluster: FakeCluster, make: Make
 
 
 def of_broker_1(producer: SafeProducer) -> list[Any]:
-    return [error for error in engine_of(producer).events.errors.copy().values() if error.node == 1]
+    return [error for error in engine_of(producer).holds.cluster.errors.copy().values() if error.node == 1]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -76,6 +76,20 @@ class PartitionStatistics(NamedTuple):
     bytes: int = 0
 
 
+class Coordinator(NamedTuple):
+    """The connection to the coordinator of transactions. `address`: "" while no broker tells who that is.
+
+    `open_since`: since when statistics have shown a request without its answer, NEVER if they do not. `requests`: of
+    transactions, so far; `again`: whether one was sent since the statistics before.
+    """
+
+    address: str
+    up: bool
+    open_since: float
+    requests: int
+    again: bool
+
+
 Texts = Mapping[str, PartitionStatistics | None]
 UNSENT = PartitionStatistics(-1, None, 0, 0, 0, 0, 0)
 
@@ -90,7 +104,8 @@ class Statistics:
     `partitions` partition -1 is where records wait whose partition is not chosen yet. `metadata_ages`: topic -> seconds
     since this client got its metadata; 0 also while it has none. `begun`: address and ID -> (state, seconds in it) of
     connections that are not ready. `no_id_yet`: an idempotent one that never had a producer ID, and has sent nothing.
-    `texts`: what the text has of a partition -> what that says, None for nothing.
+    `texts`: what the text has of a partition -> what that says, None for nothing. `asks_id`: (since when it has asked
+    for a producer ID, whether one question is open), NEVER if it does not.
     """
 
     at: float
@@ -104,6 +119,8 @@ class Statistics:
     begun: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     texts: Texts = field(default_factory=dict, repr=False, compare=False)
     no_id_yet: bool = False
+    asks_id: tuple[float, bool] = (NEVER, False)
+    coordinator: Coordinator | None = None
 
 
 _LONGEST_AGE = 10**12
@@ -114,6 +131,10 @@ _BEGUN = ("CONNECT", "SSL_HANDSHAKE", "APIVERSION_QUERY", "AUTH_HANDSHAKE", "AUT
 """States of a connection that waits for what is at its other end."""
 
 
+_ASKS = "WaitPID", "RequestPID"
+"""States of a client that needs a producer ID: it has asked for one, or is about to, again after an error."""
+_OF_TRANSACTIONS = "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"
+_UNKNOWN = Coordinator("", False, NEVER, -1, False)
 _MALFORMED = LookupError, TypeError
 """A field is missing, or of another type."""
 _BEGIN = '{ "partition":'
@@ -142,8 +163,23 @@ def read(text: str, before: Statistics | None = None) -> Statistics | None:
     producer_id, producer_epoch = _identity(document.get("eos"))
     partitions = _partitions(document, list(told.values()))
     lists = _brokers(document), partitions, _ages(document), _begun(document), told
-    no_id_yet = producer_id is None and _entries(document, "eos").get("epoch_cnt") == 0
-    return Statistics(at, producer_id, producer_epoch, messages, message_bytes, *lists, no_id_yet)
+    eos = _entries(document, "eos")
+    no_id_yet = producer_id is None and eos.get("epoch_cnt") == 0
+    asks = min(at, NEVER if before is None else before.asks_id[0]) if eos.get("idemp_state") in _ASKS else NEVER
+    of_id = (
+        (asks, eos.get("idemp_state") == _ASKS[0]),
+        _coordinator(document, at, before.coordinator if before else None),
+    )
+    return Statistics(at, producer_id, producer_epoch, messages, message_bytes, *lists, no_id_yet, *of_id)
+
+
+def _coordinator(document: Any, at: float, before: Coordinator | None) -> Coordinator | None:
+    entry: Any = _entries(_entries(document, "brokers"), "TxnCoordinator")
+    asked: Any = _entries(entry, "req")
+    sent, known = sum([_count(asked, name) for name in _OF_TRANSACTIONS]), before or _UNKNOWN
+    since = min(at, known.open_since if sent == known.requests else at) if _count(entry, "waitresp_cnt") else NEVER
+    told = str(entry.get("nodename", "")), entry.get("state") == "UP", since
+    return Coordinator(*told, sent, 0 <= known.requests < sent) if entry else None
 
 
 def _told_apart(text: str, known: Texts) -> tuple[Any, Texts]:

@@ -135,14 +135,13 @@ def _notifications(settings: Settings, info: ProducerInfo, hooks: Hooks, notices
     return Notifications(info, hooks, notices, settings.scrub, meanwhile)
 
 
-def _why_lost(events: ClientEvents, updates: ClientUpdates, topic: str, partition: int, late: bool) -> str:
-    cluster, now = updates.holds.cluster, clock.real()
+def _why_lost(holds: Holds, topic: str, partition: int, late: bool) -> str:
+    cluster = holds.cluster
     if (missing := cluster.partitions.missing_clause(topic)) or not late:
         return missing
-    node, of_brokers = cluster.partitions.leader(topic, partition), updates.of_brokers(events.errors, now)
-    causes = [one for one in of_brokers if not one.over and (node is None or one.node in (None, node))]
+    node = cluster.partitions.leader(topic, partition)
     led = [] if node is None else [f"its leader is broker {node}"]
-    first = told_first([*causes, *cluster.sick((topic, partition), now)])[:1]
+    first = told_first(holds.causes((topic, partition), clock.real()))[:1]
     return cluster.addressed("; ".join([*led, *(one.sentence for one in first)]))
 
 
@@ -174,7 +173,7 @@ def _questions(
         return lanes_to_ask().get(DIRECT_LANE) if holds.slow_start else None
 
     first_question = FirstQuestion(waits_for_id, delivery.waits_for_id and taken is None)
-    updates.failures.losses.told_by(partial(_why_lost, events, updates), updates.delivered_of)
+    updates.failures.losses.told_by(partial(_why_lost, updates.holds), updates.delivered_of)
 
     def admin() -> Admin:  # the admin client takes longer to import than everything else here
         with forks.loading.lock:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from safeproducer.pipeline.engine import Engine
-from safeproducer.pipeline.inspection import LOST, Inspection, not_polled, waits
+from safeproducer.pipeline.inspection import LOST, Inspection, not_polled, waits, whole
 from safeproducer.policy.diagnosis import Cause, told_first, tp_name
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER
@@ -14,7 +14,9 @@ from safeproducer.runtime import clock
 from safeproducer.snapshot import Health, HealthReason, Snapshot
 
 _HOLDS = HoldReason.LEADER_SILENT, HoldReason.UNKNOWN_TOPIC, HoldReason.NO_BROKER
-_LASTS = frozenset({*_HOLDS, "replication", "client_error", "refusing", "expired", "not_polled", "callback"})
+_LASTS = frozenset(
+    {*_HOLDS, "replication", "coordinator", "client_error", "refusing", "expired", "not_polled", "callback"}
+)
 """Codes of what waiting does not mend."""
 _MOST_REASONS = 5
 _ENDED = {"fatal": "Close it and make a new one.", "closed": "Make a new one.", "forked": "Make a new one here."}
@@ -41,9 +43,8 @@ def check(engine: Engine, inspection: Inspection, unresolved_for: float, timeout
             code, cure = ("expired", HoldReason.EXPIRY.cure) if late else ("waiting", None)
             told.append(Cause(code, waits(count, of=f" for {tp_name(row)}"), cure, age))
         told += causes if age is None else [one if one.code in LOST else one._replace(since=age) for one in causes]
-    if located.blocked is not None:
-        told.append(located.blocked[0])
-    elif reports := sum(located.reports.values()):
+    told += whole(located, troubles)
+    if located.blocked is None and (reports := sum(located.reports.values())):
         told.append(not_polled(reports, engine.serving.not_polled_for(clock.monotonic())))
     told = told_first(one for one in told if one.code == "refused" or (one.since or 0.0) >= unresolved_for)
     if not account.accepted or account.delivered or not engine.reached_nobody:

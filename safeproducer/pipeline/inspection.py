@@ -87,7 +87,7 @@ def _reasons(
     text = " (up to {0.size} batches may be under way, because {0.reason})"
     windows = {(window.topic, window.partition): text.format(window) for window in account.windows}
     told, cures = dict[str, tuple[int, set[str]]](), dict[str, int]()
-    for cause in () if located.blocked is None else located.blocked[:1]:
+    for cause in whole(located, troubles):
         told[cause.sentence], cures[cause.cure or ""] = (cause.rank, set()), cause.rank
     for _, _, causes in located.causes(rows, troubles, leaders, windows):
         for cause in causes:
@@ -96,6 +96,12 @@ def _reasons(
                 cures.setdefault(cause.cure, cause.rank)
     shown = sorted(told.items(), key=lambda each: each[1][0])[: 2 * _MOST_REASONS]
     return [_with(clause, names) for clause, (_, names) in shown], sorted(cures, key=cures.__getitem__)
+
+
+def whole(located: Located, troubles: Iterable[Cause]) -> list[Cause]:
+    """Those that concern no records of a partition: the callback, and the call of a transaction."""
+    calls = [one for one in troubles if one.what.kind == "call"]
+    return calls if located.blocked is None else [located.blocked[0], *calls]
 
 
 def _with(clause: str, names: set[str]) -> str:
@@ -253,6 +259,8 @@ class Inspection:
     def _silent(self) -> dict[TopicPartition, int]:
         """As Located.silent. A partition that gathers a batch waits for nobody, nor does one of a throttled broker."""
         now, holds, found = clock.monotonic(), self._engine.holds, {}
+        if holds.cluster.coordinating(now) is not None:
+            return {}  # nobody has asked a leader
         statistics = holds.cluster.statistics.copy().values()
         sent = [told.partitions for told in statistics] if self._linger > _LONG_LINGER else None
         throttled = bool(holds.cluster.throttle.deadlines(now - LATE))
@@ -288,13 +296,14 @@ class Inspection:
     def _troubles(self) -> Iterator[Cause]:
         """Each throttle time, cuts, and the newest error of each broker, newest first."""
         now, events, cluster = clock.monotonic(), self._engine.events, self._engine.holds.cluster
-        held = cluster.throttle.deadlines(now)
+        held, stuck = cluster.throttle.deadlines(now), cluster.coordinating(now)
+        yield from () if stuck is None else (stuck,)
         ended = {broker: until for broker, until in events.throttled_until.copy().items() if broker not in held}
         for broker, until in (held | ended).items():
             yield diagnosis.throttling(broker, until, now)
         for one in () if cluster.connected() else cluster.statistics.copy().values():
             yield from diagnosis.begun(one.begun, now - one.at)
-        yield from self._engine.updates.of_brokers(events.errors, now)
+        yield from self._engine.holds.of_brokers(now)
 
 
 Inside = Callable[[TopicPartition, int], tuple[str, HoldReason] | tuple[None, None]]

@@ -13,7 +13,7 @@ from safeproducer.kafka.statistics import read, repaired
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.lanes.native_producers import SessionLog
 from safeproducer.pipeline.renewal import change
-from safeproducer.policy.renewals import Identity, Session, taken_over
+from safeproducer.policy.renewals import Call, Identity, Session, taken_over
 from safeproducer.runtime import clock
 
 _TELLS, _LOOK = 5.0, 0.05
@@ -47,7 +47,7 @@ class Transactions:
         engine.calls.refuse_in_callback("init_transactions")
         engine.gate.enter_by(timeout, lambda: engine.route.state == "open")
         left = timeout if timeout < 0 else max(0.0, timeout - (clock.monotonic() - started))
-        engine.calls.serve(engine.native.init_transactions, left)
+        self._wait("init_transactions", engine.calls.serve, engine.native.init_transactions, left)
         self._rests_since = clock.monotonic()
 
     def begin(self, timeout: float = -1) -> None:
@@ -77,9 +77,9 @@ class Transactions:
         raised: BaseException | None = None
         self._refuse_behind_callback("commit_transaction")
         if self.open:
-            timeout, raised = self._settle(timeout)
+            timeout, raised = self._wait("commit_transaction", self._settle, timeout, drains=True)
         try:
-            self._advised(self._engine.native.commit_transaction, timeout)
+            self._wait("commit_transaction", self._advised, self._engine.native.commit_transaction, timeout)
         except KafkaException as error:
             self._doubted(error, "commit_transaction")
             if error.args[0].retriable():
@@ -109,7 +109,7 @@ class Transactions:
         """(why it failed, what a callback raised)."""
         raised: BaseException | None = None
         call, deadline = self._engine.native.abort_transaction, clock.monotonic() + timeout
-        _, error, from_callback = self._engine.calls.attempt(call, timeout)
+        _, error, from_callback = self._wait("abort_transaction", self._engine.calls.attempt, call, timeout)
         while from_callback and isinstance(error, Exception):  # whether it has aborted the client keeps to itself
             raised, left = error, max(0.0, deadline - clock.monotonic())
             _, error, from_callback = self._engine.calls.attempt(call, timeout if timeout < 0 else left)
@@ -172,7 +172,7 @@ class Transactions:
             engine.native_producers.forget(former)
             self._before, self._new = (before, log.lost), native.init_transactions
         if self._new is not None:
-            engine.calls.serve(self._new, timeout)
+            self._wait("begin_transaction", engine.calls.serve, self._new, timeout)
             self._new = None
         (identity, lost), session = self._before, log.session
         if taken_over(identity, self._identity(log), not session.left, log.lost - lost):
@@ -210,6 +210,15 @@ class Transactions:
                 f"INVALID_PRODUCER_ID_MAPPING, abort it and run it again. Shorter rests or a larger "
                 f"transactional.id.expiration.ms avoid that (KIP-854)",
             )
+
+    def _wait(self, method: str, call: Callable[..., Any], *args: Any, drains: bool = False) -> Any:
+        """What `call` returns or raises; meanwhile it is known that this method waits."""
+        calls = self._engine.holds.cluster.calls
+        try:
+            calls[method] = Call(method, clock.monotonic(), drains)
+            return call(*args)
+        finally:
+            calls.pop(method, None)
 
     def _advised(self, call: Any, *args: Any) -> Any:
         """What `call` returns, and what it raises, with advice where librdkafka gives none."""
@@ -266,7 +275,7 @@ class Transactions:
         """Commit consumer offsets with it."""
         call = self._engine.native.send_offsets_to_transaction
         try:
-            self._advised(call, positions, group_metadata, timeout)
+            self._wait("send_offsets_to_transaction", self._advised, call, positions, group_metadata, timeout)
         except KafkaException as error:
             self._doubted(error, "send_offsets_to_transaction")
             raise

@@ -189,9 +189,9 @@ class Turns:
         found = [cause for tp in tried for cause in cluster.sick(tp, now, losses.refused(tp))]
         found = [cause for cause in found if cause.code != "replication"]  # Replication warns
         found += [diagnosis.slow(node, *late) for node, late in cluster.slow(now).items()]
-        found += [] if blocked is None else [blocked[0]]
+        found += [one for one in (blocked and blocked[0], cluster.coordinating(now)) if one is not None]
         lasts = [cause for cause in found if (cause.since or 0.0) >= _LOGGED_AFTER]
-        told = {cause.clause if cause.node is None else cause.what: cause for cause in lasts}  # not for each partition
+        told = {cause.clause if cause.what.kind == "partition" else cause.what: cause for cause in lasts}
         for each in told.keys() - self._causes:
             self._notifications.warn(cluster.addressed(f"{told[each].sentence}. {told[each].cure}"))
         self._causes = frozenset(told)

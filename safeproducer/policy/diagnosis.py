@@ -22,9 +22,9 @@ Windows = Mapping[TopicPartition, str]
 
 
 class What(NamedTuple):
-    """What a cause is about. `kind`: "cluster", "broker", "topic", "partition", "callback" or "login".
+    """What a cause is about. `kind`: "cluster", "broker", "topic", "partition", "callback" or "call".
 
-    `name`: the broker's ID, the topic, the (topic, partition), the callback's name and place, the user.
+    `name`: the broker's ID, the topic, the (topic, partition), the callback's name and place, the method.
     """
 
     kind: str
@@ -66,7 +66,7 @@ class Cause(NamedTuple):
         return _RANKS.index(self.code if self.code in _RANKS else "")
 
 
-_FIRST = "callback", "unknown_topic", "replication", "client_error", "refusing", "slow"
+_FIRST = "callback", "coordinator", "unknown_topic", "replication", "client_error", "refusing", "slow"
 _RANKS = (*_FIRST, "", "waiting", "refused", "expired")
 
 
@@ -194,15 +194,14 @@ def cut(node: int, times: int, since: float, last: float) -> Cause:
 def of_errors(
     errors: Iterable[ClientError], cuts: Mapping[int, Cause], connected: Mapping[int, float], delivered: int, now: float
 ) -> Iterator[Cause]:
-    """Cuts, and the last error of each broker, newest first; that none is reached is not told beside why."""
-    yield from cuts.values()
+    """The last error of each broker, newest first, and cuts behind why; that none is reached is not told beside it."""
     found = sorted(errors, key=lambda error: -error.at)
     again = {error for error in found if (bool(cuts) if error.node is None else error.node in cuts)}
     over = {error for error in found if error not in again and error.is_over(connected, delivered, now)}
-    says_why = any(not (error.vague or error in over) for error in found)
-    for error in found:
-        if not (error.vague and says_why):
-            yield error.cause(error in over, not connected, now)
+    why = [error for error in found if not (error.vague or error in over)]
+    told = {error: error.cause(error in over, not connected, now) for error in found if not (error.vague and why)}
+    yield from [told.pop(error) for error in why]
+    yield from (*cuts.values(), *told.values())
 
 
 def concerning(troubles: Iterable[Cause], rows: list[Row], leaders: Leaders) -> list[Cause]:

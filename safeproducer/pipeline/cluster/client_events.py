@@ -24,8 +24,7 @@ _LOGINS = KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED
 class Updates(Protocol):
     """Who decides by what the client tells."""
 
-    @property
-    def delivered(self) -> int: ...
+    def client_error(self, told: ClientError, key: tuple[int | None, bool]) -> ClientError: ...
     def throttled(self, broker: int, name: str, seconds: float) -> bool: ...
     def fatal_error(self, error: KafkaError) -> None: ...
     def login_refused(self, sentence: str) -> None: ...
@@ -81,8 +80,6 @@ class ClientEvents:
     def __init__(
         self, settings: Settings, notifications: Notifications, callbacks: EventCallbacks, updates: Updates
     ) -> None:
-        self.errors: dict[tuple[int | None, bool], ClientError] = {}
-        """The last one of each broker, for explain()."""
         self.throttled: dict[int, float] = {}
         self.throttled_until: dict[int, float] = {}
         self.announced: dict[int, tuple[str, float]] = {}
@@ -111,8 +108,8 @@ class ClientEvents:
         if error.code() in _LOGINS:
             self.logins_refused += 1
             self._updates.login_refused(joined(meaning, cure)[:-1])
-        told = ClientError(meaning, *about, lasts, clock.real(), self._updates.delivered, vague=vague, cure=cure)
-        self.errors[about] = told = told.after(self.errors.get(about))
+        told = ClientError(meaning, *about, lasts, clock.real(), 0, vague=vague, cure=cure)
+        told = self._updates.client_error(told, about)
         self.notifications.error(error, joined(meaning, cure), joined(told.sentence, told.cure))
         self.callbacks.call(self.callbacks.error, error)
 

@@ -22,9 +22,10 @@ from safeproducer.policy.client_reports import (
     TopicMetadata,
     supersedes,
 )
-from safeproducer.policy.diagnosis import SLOW, Attempts, Cause, cut, of_replicas, slow
+from safeproducer.policy.diagnosis import SLOW, Attempts, Cause, ClientError, cut, of_errors, of_replicas, slow
 from safeproducer.policy.expiry import Told
 from safeproducer.policy.partitioner import ANY, partitioner
+from safeproducer.policy.renewals import Call, coordinating, without_id
 from safeproducer.policy.replication import CONFIGS, Side
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.types import DIRECT_LANE, NEVER, UNPLACED, TopicPartition
@@ -210,6 +211,10 @@ class ClusterView:
         """What Replication found then; since when it has been so, and when brokers were asked."""
         self.listed: set[str] = set()
         """Topics with a list of throttled replicas."""
+        self.errors: dict[tuple[int | None, bool], ClientError] = {}
+        """The last one of each broker."""
+        self.calls: dict[str, Call] = {}
+        """Methods that wait for the coordinator of transactions."""
 
     def update(self, lane: int, statistics: Statistics) -> None:
         """Leaders, partition counts and connections from statistics of the direct lane or the first batch lane."""
@@ -305,6 +310,10 @@ class ClusterView:
             if times > 1 and now < last + max(_AGAIN, 2 * gap)
         }
 
+    def of_brokers(self, delivered: int, now: float) -> Iterator[Cause]:
+        """What the client tells of brokers, once so many records were delivered, and cuts."""
+        return of_errors(self.errors.copy().values(), self.cuts(now), self.connected(), delivered, now)
+
     @property
     def away(self) -> bool:
         """Whether statistics show that no broker is connected."""
@@ -324,6 +333,9 @@ class ClusterView:
 
     def sick(self, tp: TopicPartition, now: float, refused: bool = False) -> Iterator[Cause]:
         """The causes that replicas give, or a leader: how it answers, if it `refused` none for good, and how late."""
+        if (stuck := self.coordinating(now)) is not None:
+            yield stuck
+            return
         node = self.partitions.leader(*tp)
         if (told := self.replicas.get(tp)) is not None and told[0].delays:
             yield of_replicas(told[0], tp)
@@ -333,6 +345,16 @@ class ClusterView:
             yield attempts.cause(tp, node, now)
         if node is not None and (late := self.slow(now).get(node)):
             yield slow(node, *late, f"{tp[0]} [{tp[1]}]")
+
+    def coordinating(self, now: float) -> Cause | None:
+        """What waits for a producer ID, or for the coordinator of transactions; no leader is asked before that."""
+        if (call := next(iter(self.calls.copy().values()), None)) is None:
+            asks = min([one.asks_id for one in self.statistics.copy().values()], default=(NEVER, False))
+            return without_id(*asks, now)
+        found = self.statistics.get(DIRECT_LANE)
+        told = found if found is not None and now < found.at + _AGAIN else None
+        adds = told is not None and any(row.queued and not row.in_flight for row in told.partitions.values())
+        return coordinating(call, told and told.coordinator, adds, now)
 
     def slow(self, now: float) -> dict[int, tuple[float, float]]:
         """Brokers whose quickest answer of late took long: how long, and for how many seconds it has been so."""

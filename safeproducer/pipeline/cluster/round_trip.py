@@ -40,6 +40,11 @@ class RoundTrip:
         self._high_rate: tuple[float, int] | None = None
         """(since when more than a batch waits, records accepted by then)."""
 
+    @property
+    def delivered(self) -> int:
+        """Records delivered so far."""
+        return self._counters.totals()[1]
+
     def guess(self, distance: float) -> None:
         """What is known before statistics are: each answer took that long, or longer."""
         delivery = self._delivery

@@ -220,7 +220,7 @@ class Holds:
         """Whether a broker owes the answer that this waits for, for longer than usual; none leads what has no
         partition."""
         owed = hold.reason.waits_for_answer and buffer.partition != UNPLACED and self.is_silent(buffer, now)
-        return owed and not self.throttled_lately(buffer.tp, now)
+        return owed and not self.throttled_lately(buffer.tp, now) and self.cluster.coordinating(now) is None
 
     def waits_for(self, buffer: PartitionBuffer, now: float) -> Hold:
         """What those that wait there wait for, also before the sender has looked at them."""
@@ -230,14 +230,25 @@ class Holds:
         hold = known if known is not None and known.lasts(leader, now) else self.direct_hold(buffer, now) or TURN
         if self.is_owed(buffer, hold, now):  # look at the broker
             return Hold(None, HoldReason.LEADER_SILENT, leader)
+        if hold.reason is HoldReason.LEADER_SILENT and self.cluster.coordinating(now) is not None:
+            return Hold(None, HoldReason.FIRST_ACKNOWLEDGEMENT)  # nobody has asked a leader
         away = hold.reason is HoldReason.UNKNOWN_TOPIC and self.cluster.away
         return Hold(None, HoldReason.NO_BROKER) if away else hold
 
+    def of_brokers(self, now: float) -> Iterator[Cause]:
+        return self.cluster.of_brokers(self.round_trip.delivered, now)
+
+    def causes(self, tp: TopicPartition, now: float) -> Iterator[Cause]:
+        """Why its leader owes it an acknowledgement, and what the client tells of that one, or of all."""
+        node = self.partitions.leader(*tp)
+        yield from self.cluster.sick(tp, now)
+        yield from [one for one in self.of_brokers(now) if not one.over and (node is None or one.node in (None, node))]
+
     def sick(self, tps: Iterable[TopicPartition], now: float) -> Cause | None:
-        """The cause why a leader owes one of these an acknowledgement."""
+        """The first cause why a leader owes one of these an acknowledgement."""
         for tp in sorted(tps):
             if (node := self.partitions.leader(*tp)) is not None:
-                return told_first([*self.cluster.sick(tp, now), silent(tp, node)])[0]
+                return told_first([*self.causes(tp, now), silent(tp, node)])[0]
         return None
 
     def code(self, buffer: PartitionBuffer, hold: Hold, owed: bool, now: float) -> str:

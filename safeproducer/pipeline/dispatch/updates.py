@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from safeproducer.kafka.native import KafkaError
@@ -12,7 +12,7 @@ from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.policy.client_reports import TopicMetadata
-from safeproducer.policy.diagnosis import Cause, ClientError, of_errors
+from safeproducer.policy.diagnosis import ClientError
 from safeproducer.policy.pacing import LATE
 from safeproducer.policy.types import DIRECT_LANE, NEVER, UNPLACED, TopicPartition
 from safeproducer.runtime import clock
@@ -62,18 +62,15 @@ class ClientUpdates:
         """`hold()` is called as soon as a throttle time is known: a callback served next may produce."""
         self._hold = hold
 
-    @property
-    def delivered(self) -> int:
-        """Records delivered so far."""
-        return self._counters.totals()[1]
+    def client_error(self, told: ClientError, key: tuple[int | None, bool]) -> ClientError:
+        """Note it as one more of those before it."""
+        errors, delivered = self.holds.cluster.errors, self.holds.round_trip.delivered
+        errors[key] = told = replace(told, delivered=delivered).after(errors.get(key))
+        return told
 
     def delivered_of(self, tp: TopicPartition) -> tuple[int, int]:
         """The same of a partition, or of a topic with -1, and of all."""
         return self._counters.answers(tp)[0], self._counters.lately()[1]
-
-    def of_brokers(self, errors: dict[tuple[int | None, bool], ClientError], now: float) -> Iterator[Cause]:
-        cluster = self.holds.cluster
-        return of_errors(errors.copy().values(), cluster.cuts(now), cluster.connected(), self.delivered, now)
 
     def open(self) -> tuple[Counter[TopicPartition], int]:
         """Records of each partition that may have no acknowledgement, beside those that are held; and how many of any
@@ -158,7 +155,7 @@ class ClientUpdates:
             rest = (_IDLE_READS_WITH_WINDOWS if self.delivery.spreads else _IDLE_READS) * reading
         else:
             rest = self._rest(now)
-        if now < read_until + rest and lane not in self._arrived:
+        if now < read_until + rest and lane not in self._arrived and not self.holds.cluster.calls:
             self._skipped = lane, text
             if idle and direct is not None:
                 direct.backlogs.idle(now)

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.properties import connection_settings
-from safeproducer.runtime import clock
+from safeproducer.runtime import clock, forks
 
 _SILENT = logging.Logger("safeproducer.positions")
 _SILENT.disabled = True
@@ -18,6 +18,12 @@ _MOVES = frozenset(
     {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
 )
 _PAUSE = 0.1
+
+
+class _Consumer(Consumer):
+    """It can be referred to weakly."""
+
+    __slots__ = ("__weakref__",)
 
 
 class Positions:
@@ -28,7 +34,7 @@ class Positions:
 
     def __init__(self, config: Mapping[str, Any], group: str, topic: str, timeout: float) -> None:
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
-        self._consumer = Consumer({**connection_settings(config), **own}, logger=_SILENT)
+        self._consumer = forks.spare_in_children(_Consumer({**connection_settings(config), **own}, logger=_SILENT))
         self._topic, self._timeout = topic, timeout
 
     def partitions(self) -> int:

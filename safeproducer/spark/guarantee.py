@@ -66,6 +66,9 @@ class ExactlyOnce:
         return {
             "transactional.id": f"{self.sink_id}-{slot}",
             "transaction.timeout.ms": str(self.transaction_timeout * 1000),
+            # Else half of them ask for their coordinator over the connection that the first answer ends, and again
+            # after 500 ms.
+            "enable.sparse.connections": "false",
         }
 
 

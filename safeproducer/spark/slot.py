@@ -11,6 +11,7 @@ import socket
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -40,6 +41,12 @@ _names: set[str] = set()
 """Topics that tasks of this process met: who knows their limits from the start makes no batch that is too large."""
 
 
+@lru_cache(maxsize=1)
+def _positions(_process: int, config: tuple[tuple[str, Any], ...], group: str, topic: str, timeout: float) -> Positions:
+    """Kept from task to task: a new consumer may have to look for 50 ms for its coordinator. It remembers no marker."""
+    return Positions(dict(config), group, topic, timeout)
+
+
 def write_slot(
     names: list[str], batches: Iterator[pa.RecordBatch], options: Options, sink: ExactlyOnce, task: Task
 ) -> TaskTotals:
@@ -61,12 +68,13 @@ def write_slot(
 
 
 class _Session:
-    """One attempt, by a producer and a consumer of its own. `totals`: of what it has done. Its repr shows no row."""
+    """One attempt, by a producer of its own. `totals`: of what it has done. Its repr shows no row."""
 
     def __init__(
         self, names: list[str], batches: Iterator[pa.RecordBatch], options: Options, sink: ExactlyOnce, task: Task
     ) -> None:
         self._names, self._batches, self._task, self._sink = names, batches, task, sink
+        self._config = options.config
         config = {**options.config, **sink.settings(task.partition)}
         if task.attempt and options.topic is None:
             # Spark ends the process of a failed attempt, and with it _names: smaller batches fit into any topic.
@@ -99,16 +107,13 @@ class _Session:
     def close(self) -> None:
         if self._worker is not None:
             self._worker.end(_LEAVES_WITHIN)
-        if self._positions is not None:
-            self._positions.close()
 
     def _init(self) -> None:
         _names.update(self._names)
         options, sink = self._options, self._sink
         self._worker = producers.take(options, sorted(_names))
-        # Made here, it finds its coordinator meanwhile; it reads nothing yet.
-        config = {**options.config, **options.resolve_secrets()}
-        self._positions = Positions(config, sink.group, sink.marker_topic, options.deadline)
+        config = sorted({**self._config, **options.resolve_secrets()}.items())
+        self._positions = _positions(os.getpid(), tuple(config), sink.group, sink.marker_topic, options.deadline)
         self._worker.kafka.init_transactions(options.deadline)
 
     def _read(self) -> Marker | None:

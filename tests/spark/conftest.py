@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from safeproducer.spark import slot
 from safeproducer.spark.options import Options
 from safeproducer.spark.worker_producers import producers
 from safeproducer.testing import FakeCluster
@@ -37,6 +38,7 @@ def end_producers() -> None:
         producers._idle.pop(worker.key).end()
     if producers._timer is not None:
         producers._timer.cancel()
+    slot._positions.cache_clear()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Reads and commits the offsets of a consumer group that nobody subscribes with."""
+"""Reads the offsets of a consumer group that nobody subscribes with, and commits them with a transaction."""
 
 from __future__ import annotations
 
@@ -50,13 +50,9 @@ class Positions:
         answers = self._settled(lambda: self._consumer.committed(asked, timeout=self._timeout))
         return [(one.offset, one.metadata) for one in answers]
 
-    def commit(self, partition: int, offset: int, metadata: str) -> None:
-        positions = [self._position(partition, offset, metadata)]
-        self._settled(lambda: self._consumer.commit(offsets=positions, asynchronous=False))
-
     def send_to(self, producer: Any, partition: int, offset: int, metadata: str) -> None:
         """Commit it with the transaction of `producer`."""
-        position = self._position(partition, offset, metadata)
+        position = TopicPartition(self._topic, partition, offset, metadata)
         group = self._consumer.consumer_group_metadata()
         producer.send_offsets_to_transaction([position], group, self._timeout)
 
@@ -77,6 +73,3 @@ class Positions:
                 if error.args[0].code() not in _MOVES or clock.monotonic() >= until:
                     raise
             self._consumer.poll(_PAUSE)
-
-    def _position(self, partition: int, offset: int, metadata: str) -> TopicPartition:
-        return TopicPartition(self._topic, partition, offset, metadata)

@@ -36,6 +36,8 @@ _RIGHTS = {
     "GROUP_AUTHORIZATION_FAILED": "Read --group '{0.sink_id}-' ",
     "TOPIC_AUTHORIZATION_FAILED": "Read --topic '{0.marker_topic}'",
 }
+FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+"""Codes of a transactional.id that another one has taken over."""
 _MOST_SLOTS = 1_000
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _NEEDS = "an exactly-once sink needs"
@@ -58,10 +60,11 @@ class ExactlyOnce:
 
     @property
     def claim(self) -> str:
-        """The group whose one offset says how many slots there are. It ends in no number: it is no sink's `group`."""
+        """The group whose one offset says how many slots there are, and the transactional.id that commits it. It ends
+        in no number: no sink has it for its slots."""
         return f"{self.sink_id}-slots"
 
-    def settings(self, slot: int) -> dict[str, str]:
+    def settings(self, slot: int | str) -> dict[str, str]:
         """Of librdkafka, for the producer of this slot."""
         return {
             "transactional.id": f"{self.sink_id}-{slot}",

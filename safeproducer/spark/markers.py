@@ -32,11 +32,15 @@ class Print(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The rows of a micro-batch that a slot has committed."""
+    """The rows of a micro-batch that a slot has committed; or of `left`, that another number of slots goes on there."""
 
     batch: int
     query: str
     rows: Print
+
+    @classmethod
+    def left(cls, batch: int, slots: int) -> Marker:
+        return cls(batch, f"{_LEFT}{slots}", Print())
 
     def text(self) -> str:
         """The metadata of its offset, which is the number of the micro-batch."""
@@ -75,6 +79,7 @@ class Step(Enum):
     WRITE = "write"
 
 
+_LEFT = "slots="
 WRITTEN, THERE, EMPTY = "written", "already_there", "empty"
 
 
@@ -102,8 +107,9 @@ def steps(sink: ExactlyOnce, slot: int, batch: int, query: str) -> Generator[Ste
 
 def is_written(found: Marker | None, sink: ExactlyOnce, slot: int, batch: int, query: str) -> bool:
     """Whether the slot has committed the rows of this micro-batch. Raises ConfigurationError where it is not known: for
-    another query's marker, one that is ahead, and one that is not there or behind, unless the sink takes over."""
-    adopts = sink.adopt_from == batch
+    another query's marker, one that is ahead, and one that is not there or behind, unless the sink takes over: not from
+    who did so at the same micro-batch with other slots."""
+    adopts = sink.adopt_from == batch and not (found is not None and (found.batch, found.query[:6]) == (batch, _LEFT))
     if found is not None and found.query == query and found.batch >= batch:
         if found.batch > batch:
             problem = (
@@ -133,29 +139,28 @@ def is_written(found: Marker | None, sink: ExactlyOnce, slot: int, batch: int, q
 
 
 def check_start(
-    sink: ExactlyOnce,
-    slots_before: int | None,
-    found: Sequence[Marker | None],
-    batch: int,
-    query: str,
-    former: Sequence[Marker | None] = (),
+    sink: ExactlyOnce, slots_before: int | None, found: Sequence[Marker | None], batch: int, query: str
 ) -> None:
     """Raise ConfigurationError unless the first micro-batch of a run goes on where the slots are.
 
-    `slots_before`: how many the sink had before; None if nobody says so. `found`: of each slot. `former`: of each that
-    it had, if it had another number.
+    `slots_before`: how many the sink had before; None if nobody says so. `found`: of each slot.
     """
     if sink.adopt_from != batch and slots_before not in (None, sink.slots):
         problem = f"{SINK_ID}={sink.sink_id} has {slots_before} slots, whose rows would be written twice"
         way_out = f"Set it to {slots_before}, or change it at a micro-batch that none of them has written, with "
         raise refused(SLOTS, str(sink.slots), problem, f"{way_out}{ADOPT_FROM}={batch}")
-    for slot, marker in enumerate(former):  # whoever takes over may do so in the middle of a micro-batch
-        if marker is not None and marker.query == query and marker.batch >= batch:
-            problem = f"slot {slot} of the {slots_before} before has written micro-batch {marker.batch} already"
-            way_out = f"Set it to {slots_before} until that one is whole, and change it with {ADOPT_FROM}="
-            raise refused(SLOTS, str(sink.slots), problem, f"{way_out}{marker.batch + 1}")
     for slot, marker in enumerate(found):
         is_written(marker, sink, slot, batch, query)
+
+
+def check_former(former: ExactlyOnce, found: Sequence[Marker | None], batch: int, query: str) -> None:
+    """The same of a sink that had another number of slots: whoever takes over may do so in the middle of a
+    micro-batch."""
+    for slot, marker in enumerate(found):
+        if marker is not None and marker.query == query and marker.batch >= batch:
+            problem = f"slot {slot} of the {former.slots} before has written micro-batch {marker.batch} already"
+            way_out = f"Set {SLOTS}={former.slots} until that one is whole, and change it with {ADOPT_FROM}="
+            raise _refused(former, problem, f"{way_out}{marker.batch + 1}")
 
 
 _AGAIN = f"Restore the newer checkpoint, or take another {SINK_ID} with"

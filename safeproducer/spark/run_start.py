@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from safeproducer.errors import ConfigurationError
 from safeproducer.kafka.admin import ClusterReader
-from safeproducer.kafka.native import KafkaException
+from safeproducer.kafka.native import KafkaException, NativeProducer
 from safeproducer.kafka.positions import Positions
-from safeproducer.spark.guarantee import MARKER_TOPIC, SINK_ID, ExactlyOnce, explained
+from safeproducer.kafka.properties import connection_settings
+from safeproducer.spark.guarantee import FENCED, MARKER_TOPIC, SINK_ID, ExactlyOnce, explained
 from safeproducer.spark.java_settings import refused
-from safeproducer.spark.markers import Marker, Print, check_start
+from safeproducer.spark.markers import Marker, Print, check_former, check_start
 from safeproducer.spark.options import Options
 
 _WITHIN = 30.0
@@ -31,37 +32,60 @@ def begin(options: Options, sink: ExactlyOnce, batch_id: int, query_id: str) -> 
         with closing(Positions(config, sink.claim, sink.marker_topic, _WITHIN)) as claim:
             if claim.partitions() < sink.slots:
                 raise _without_topic(sink, options.config["bootstrap.servers"], claim.partitions())
-            ((before, _),) = claim.committed(range(1))
-            slots_before = before if before >= 0 else None
-            former = [] if slots_before in (None, sink.slots) else _markers(config, replace(sink, slots=before))
-            check_start(sink, slots_before, _markers(config, sink), batch_id, query_id, former)
-            if former:
-                _leave(config, replace(sink, slots=before), Marker(batch_id, f"slots={sink.slots}", Print()))
-            # Before any row is written: a run with another number of slots finds no marker of these.
-            claim.commit(0, sink.slots, "slots")
+            _claim(config, claim, sink, batch_id, query_id)
     except ConfigurationError:
         raise  # it says what is wrong, and is a KafkaException, too
     except KafkaException as error:
-        why = explained(str(error.args[0].name()), str(error.args[0].str()), sink)
+        code, why = error.args[0].name(), explained(str(error.args[0].name()), str(error.args[0].str()), sink)
     else:
         return notes
+    if code in FENCED:
+        problem = f"another driver began with it at the same moment, and one of the two goes on: {why}"
+        raise refused(SINK_ID, sink.sink_id, problem, "Run one query with this name")
     problem = f"its markers cannot be read from this driver: {why}"
     raise refused(
         SINK_ID, sink.sink_id, problem, "The driver needs the rights of the tasks, their secrets, and brokers"
     )
 
 
+def _claim(config: dict[str, object], claim: Positions, sink: ExactlyOnce, batch_id: int, query_id: str) -> None:
+    """Say how many slots there are, before any row is written: a run with another number finds no marker of these.
+
+    Two drivers may begin at once. The init of each fences the other, and each reads behind its own init: whoever finds
+    nothing, or what the other has replaced since, cannot commit.
+    """
+    owner = _owner(config, sink, "slots")
+    ((before, _),) = claim.committed(range(1))
+    check_start(sink, before if before >= 0 else None, _markers(config, sink), batch_id, query_id)
+    if 0 <= before != sink.slots:
+        # A driver that stood still, and its tasks, still have the slots of before. They are fenced as by a task, and
+        # those that come later find another query's marker in each.
+        former = replace(sink, slots=before)
+        owners = [_owner(config, former, slot) for slot in range(before)]
+        check_former(former, _markers(config, former), batch_id, query_id)
+        with closing(Positions(config, former.group, sink.marker_topic, _WITHIN)) as markers:
+            for slot, one in enumerate(owners):
+                _commit(one, markers, slot, Marker.left(batch_id, sink.slots))
+    _commit(owner, claim, 0, Marker(sink.slots, "slots", Print()))
+
+
+def _owner(config: dict[str, object], sink: ExactlyOnce, slot: int | str) -> NativeProducer:
+    """It has fenced whoever had the slot, and what that left is settled."""
+    owner = NativeProducer({**connection_settings(config), **sink.settings(slot), "log_level": 0}, logger=_quiet)
+    owner.init_transactions(_WITHIN)
+    return owner
+
+
+def _commit(owner: NativeProducer, positions: Positions, partition: int, marker: Marker) -> None:
+    owner.begin_transaction()
+    positions.send_to(owner, partition, marker.batch, marker.text())
+    owner.commit_transaction(_WITHIN)
+
+
 def _markers(config: dict[str, object], sink: ExactlyOnce) -> list[Marker | None]:
     """Of all its slots. A worker may have died with a transaction open: the coordinator tells none until it ends."""
     with closing(Positions(config, sink.group, sink.marker_topic, sink.transaction_timeout + _WITHIN)) as markers:
         return [Marker.of(*one, sink) for one in markers.committed(range(sink.slots))]
-
-
-def _leave(config: dict[str, object], former: ExactlyOnce, marker: Marker) -> None:
-    """Have tasks of a driver that stood still, and still has these slots, find another query's marker in each."""
-    with closing(Positions(config, former.group, former.marker_topic, _WITHIN)) as markers:
-        for slot in range(former.slots):
-            markers.commit(slot, marker.batch, marker.text())
 
 
 def _check_retention(config: dict[str, object], sink: ExactlyOnce) -> tuple[str, ...]:

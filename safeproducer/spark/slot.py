@@ -25,7 +25,7 @@ from safeproducer.spark.attempt import Attempt, sums_of
 from safeproducer.spark.columns import Columns
 from safeproducer.spark.errors import Failure, KafkaWriteError
 from safeproducer.spark.fingerprint import fingerprint
-from safeproducer.spark.guarantee import SINK_ID, TRANSACTION_TIMEOUT, ExactlyOnce, explained
+from safeproducer.spark.guarantee import FENCED, SINK_ID, TRANSACTION_TIMEOUT, ExactlyOnce, explained
 from safeproducer.spark.markers import Marker, Print, Step, steps
 from safeproducer.spark.options import Options
 from safeproducer.spark.report import Task, TaskTotals, TopicTotals
@@ -35,7 +35,6 @@ from safeproducer.submitting import commit
 
 _LEAVES_WITHIN = 1.0
 """Seconds to abort what is open, so that readers need not wait for the next attempt."""
-_FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 _BATCH_SIZE, _SMALLEST = 1_000_000, 1_000
 _names: set[str] = set()
 """Topics that tasks of this process met: who knows their limits from the start makes no batch that is too large."""
@@ -139,7 +138,7 @@ class _Session:
         if failure is None:
             self.totals = replace(attempt.totals(clock.monotonic()), ids_used=0, producer="new")
             return self._rows
-        fenced = next((code for code in failure.codes if code in _FENCED), None)
+        fenced = next((code for code in failure.codes if code in FENCED), None)
         reason = failure.reason if fenced is None else self._failure(fenced, failure.reason or "").reason
         # Who reads what is committed never sees what was delivered.
         return replace(failure, delivered=0, not_written=failure.rows, unknown=0, reason=reason)
@@ -159,7 +158,7 @@ class _Session:
 
     def _failure(self, code: str, reason: str, unknown: bool = False) -> Failure:
         sink, slot, rows = self._sink, self._task.partition, self._rows.rows
-        if code in _FENCED:
+        if code in FENCED:
             told = f"another writer took over slot {slot} of {SINK_ID}={sink.sink_id}, or its transaction was open for"
             reason = f"{told} longer than {sink.transaction_timeout:g} s ({TRANSACTION_TIMEOUT}): {reason}"
         return Failure(

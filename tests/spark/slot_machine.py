@@ -7,8 +7,9 @@ of safeproducer/spark/markers.py: the stories have to find each.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -40,7 +41,6 @@ class Brokers:
     ids: dict[str, Transactional] = field(default_factory=lambda: defaultdict(Transactional))
     log: Counter[Row] = field(default_factory=Counter)
     markers: dict[tuple[str, int], Marker] = field(default_factory=dict)
-    slots: int | None = None
     late: list[Callable[[], None]] = field(default_factory=list)
     """Requests that are under way, and whose senders wait no more."""
 
@@ -77,7 +77,10 @@ class Rules:
     ]
     commits_again: bool = False
     """A session writes and commits anew when its commit has no answer."""
-    claims: bool = True
+    claims: str = "fenced"
+    """How a driver says how many slots there are."""
+    check_former: Callable[..., None] = markers.check_former
+    fences_former: bool = True
 
 
 @dataclass
@@ -162,21 +165,31 @@ class Driver:
 
     story: Story
     slots: int
+    adopt_from: int | None = None
     batch: int = -1
+    beginning: Iterator[None] = iter(())
     running: list[Attempt] = field(default_factory=list)
     todo: dict[int, int] = field(default_factory=dict)
     """Slot -> attempts that it has left."""
     state: str = "runs"
 
+    def __post_init__(self) -> None:
+        self.beginning = self._begin()
+
     @property
     def sink(self) -> ExactlyOnce:
-        return ExactlyOnce("sink", self.slots, "markers", 60)
+        return ExactlyOnce("sink", self.slots, "markers", 60, self.adopt_from)
 
     def go_on(self) -> None:
         """One thing that it does."""
         story, brokers = self.story, self.story.brokers
         if self.batch < 0:
-            self._begin()
+            try:
+                next(self.beginning, None)
+            except ConfigurationError:
+                self.state = "refused"
+            except FencedError:
+                self.state = "fenced"
             return
         for attempt in [one for one in self.running if one.state != "runs"]:
             self.running.remove(attempt)
@@ -204,22 +217,72 @@ class Driver:
         self.running.append(attempt)
         story.attempts.append(attempt)
 
-    def _begin(self) -> None:
-        story, brokers = self.story, self.story.brokers
-        self.batch = story.last + 1
-        if self.batch == BATCHES:
+    def _begin(self) -> Iterator[None]:
+        """As run_start.begin() does; it may be stopped between any two requests."""
+        story, brokers, rules, sink = self.story, self.story.brokers, self.story.rules, self.sink
+        batch, claim = story.last + 1, (sink.claim, 0)
+        if batch == BATCHES:
             self.state = "done"
             return
-        found = [brokers.markers.get((story.rules.group(self.sink), slot)) for slot in range(self.slots)]
-        try:
-            story.rules.check_start(
-                self.sink, brokers.slots if story.rules.claims else None, found, self.batch, "query"
-            )
-        except ConfigurationError:
-            self.state = "refused"
-            return
-        brokers.slots = self.slots
-        self.todo = dict.fromkeys(range(self.slots), ATTEMPTS)
+        owner = Owner(brokers, sink.claim)
+        if rules.claims == "fenced":
+            owner.init()
+            yield
+        before = brokers.markers.get(claim)
+        yield
+        if rules.claims == "read before init":
+            owner.init()
+            yield
+        found = [brokers.markers.get((rules.group(sink), slot)) for slot in range(self.slots)]
+        yield
+        slots_before = before.batch if before is not None and rules.claims != "no" else None
+        rules.check_start(sink, slots_before, found, batch, "query")
+        if slots_before is not None and slots_before != self.slots:
+            yield from self._take_over(replace(sink, slots=slots_before), batch)
+        said = Marker(self.slots, "slots", Print())
+        request: Callable[[], None] = partial(owner.commit, claim, said)
+        if rules.claims == "without a transaction":
+            request = partial(brokers.markers.__setitem__, claim, said)
+        if story.dice.random() < 0.1:  # nobody hears the answer
+            brokers.late.append(request)
+            raise FencedError
+        request()
+        self.batch, self.todo = batch, dict.fromkeys(range(self.slots), ATTEMPTS)
+
+    def _take_over(self, former: ExactlyOnce, batch: int) -> Iterator[None]:
+        """From a driver with another number of slots, which may be there still."""
+        story, brokers, rules = self.story, self.story.brokers, self.story.rules
+        names = [rules.transactional_id(former, slot, story.dice) for slot in range(former.slots)]
+        owners = [Owner(brokers, name) for name in names]
+        for owner in owners:
+            if rules.fences_former:
+                owner.init()
+            yield
+        rules.check_former(
+            former, [brokers.markers.get((former.group, n)) for n in range(former.slots)], batch, "query"
+        )
+        for slot, owner in enumerate(owners):
+            yield
+            if not rules.fences_former:
+                owner.init()
+            owner.commit((former.group, slot), Marker.left(batch, self.slots))
+
+
+@dataclass
+class Owner:
+    """A driver's producer. As long as it has not asked for an epoch it has the one that is there."""
+
+    brokers: Brokers
+    name: str
+    epoch: int | None = None
+
+    def init(self) -> None:
+        self.epoch = self.brokers.init(self.name)
+
+    def commit(self, place: tuple[str, int], marker: Marker) -> None:
+        self.brokers.end(
+            self.name, self.brokers.ids[self.name].epoch if self.epoch is None else self.epoch, place, marker
+        )
 
 
 @dataclass
@@ -242,12 +305,14 @@ class Story:
             if not self.drivers or (len(self.drivers) == 1 and self.dice.random() < 0.01):
                 if self.last + 1 == BATCHES:
                     break
-                if not self.drivers and self.expire and self.last >= 0 and self.dice.random() < 0.3:
+                if not self.drivers and self.expire and self.last >= 0 and self.dice.random() < 0.5:
                     self.attempts.clear()  # a day has passed, the least that is taken for offsets.retention.minutes
                     self.brokers.late.clear()
                     self.brokers.markers.clear()
-                    self.brokers.slots = None
-                self.drivers.append(Driver(self, slots if self.dice.random() < 0.8 else self.dice.choice([1, 2, 3])))
+                others = self.dice.random() < 0.2
+                adopts = not self.expire and self.dice.random() < 0.5
+                number = self.dice.choice([1, 2, 3]) if others else slots
+                self.drivers.append(Driver(self, number, self.last + 1 if adopts else None))
             what = self.dice.random()
             if what < 0.35 and self.drivers:
                 driver = self.dice.choice(self.drivers)

@@ -369,6 +369,76 @@ def test_a_driver_with_former_slots_that_goes_on_writes_nothing(cluster: FakeClu
     assert seen(cluster) == [0, 1, 10, 11, 20, 21]
 
 
+@pytest.mark.parametrize("behind", [False, True], ids=["before", "behind"])
+@pytest.mark.parametrize("step", ["_owner", "_markers", "_commit"])
+def test_of_two_drivers_that_begin_at_once_with_other_slots_one_goes_on(
+    cluster: FakeCluster, once: Once, monkeypatch: pytest.MonkeyPatch, step: str, behind: bool
+) -> None:
+    """The second one begins before or behind a step of the first, of a sink that nobody has begun before."""
+    known, began = getattr(run_start, step), list[int]()
+
+    def begins(options: Options) -> None:
+        assert options.exactly_once is not None
+        start(options, 0)
+        began.append(options.exactly_once.slots)
+
+    def stopped(*given: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(run_start, step, known)
+            found = known(*given) if behind else None
+            begins(once(safeproducer_spark_slots="1"))
+            return found if behind else known(*given)
+
+    monkeypatch.setattr(run_start, step, stopped)
+    late = step == "_commit" and behind
+    told = "has 2 slots, whose" if late else "has 1 slots, whose" if step == "_owner" else "same moment"
+    with pytest.raises(ConfigurationError, match=told):
+        begins(once())
+    assert len(began) == (0 if late else 1)
+    assert cluster.groups()["sink-slots"].offsets == {(MARKERS, 0): 2 if late else 1}
+
+
+def test_a_driver_that_takes_over_with_other_slots_ends_what_those_before_have_open(
+    cluster: FakeCluster, once: Once, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task of the former driver stood still with its rows sent, and goes on behind the first rows of the new one."""
+    carry_out = slot._Session.carry_out
+    start(once(), 0)
+    write_all(once(), 0)
+    other = {"safeproducer_spark_slots": "1", "safeproducer_spark_adopt_from": "1"}
+
+    def stopped(session: slot._Session, command: Any) -> Any:
+        if isinstance(command, Marker):
+            with monkeypatch.context() as patch:
+                patch.setattr(slot._Session, "carry_out", carry_out)
+                start(once(**other), 1)
+                write_task(iter([rows(10, 2)]), once(**other), Task(0, 0, "query", 1, "run"))
+        return carry_out(session, command)
+
+    monkeypatch.setattr(slot._Session, "carry_out", stopped)
+    with pytest.raises(KafkaWriteError, match=r"another writer took over slot 1"):
+        write_task(iter([rows(11, 1)]), once(), Task(1, 0, "query", 1, "run"))
+    assert seen(cluster) == [0, 1, 10, 11]
+
+
+def test_a_driver_that_is_refused_fences_nobody(
+    cluster: FakeCluster, once: Once, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another number of slots, by mistake, while a task writes."""
+    carry_out = slot._Session.carry_out
+    start(once(), 0)
+
+    def stopped(session: slot._Session, command: Any) -> Any:
+        if isinstance(command, Marker):
+            with pytest.raises(ConfigurationError, match="has 2 slots"):
+                start(once(safeproducer_spark_slots="1"), 0)
+        return carry_out(session, command)
+
+    monkeypatch.setattr(slot._Session, "carry_out", stopped)
+    assert attempt(once(), ROWS).slot == "written"
+    assert seen(cluster) == WHOLE
+
+
 def test_a_refusal_of_the_driver_says_one_thing(cluster: FakeCluster, once: Once) -> None:
     """It is no error of brokers, and no right is missing."""
     start(once(), 0)
@@ -407,7 +477,7 @@ def test_a_run_begins_behind_a_worker_that_died_with_its_marker_sent(
 
 
 @pytest.mark.parametrize("code", [14, 15, 16])
-@pytest.mark.parametrize("api", ["OffsetFetch", "OffsetCommit"])
+@pytest.mark.parametrize("api", ["OffsetFetch", "InitProducerId", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"])
 def test_a_run_begins_while_the_coordinator_moves(cluster: FakeCluster, once: Once, api: str, code: int) -> None:
     """It was a moment ago, or will be in a moment."""
     cluster.fail_next(api, code, 3)

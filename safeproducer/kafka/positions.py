@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -14,10 +14,15 @@ from safeproducer.runtime import clock, forks
 
 _SILENT = logging.Logger("safeproducer.positions")
 _SILENT.disabled = True
-_MOVES = frozenset(
-    {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
+_PASSES = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError._TIMED_OUT,
+    }
 )
-_PAUSE = 0.1
+_ROUND, _PAUSE = 5.0, 0.1
 
 
 class _Consumer(Consumer):
@@ -47,8 +52,20 @@ class Positions:
     def committed(self, partitions: range) -> list[tuple[int, str | None]]:
         """Offset and metadata of each partition, below 0 where there is none. A transaction that ends is waited for."""
         asked = [TopicPartition(self._topic, partition) for partition in partitions]
-        answers = self._settled(lambda: self._consumer.committed(asked, timeout=self._timeout))
-        return [(one.offset, one.metadata) for one in answers]
+        until = clock.monotonic() + self._timeout
+        while True:
+            try:
+                answers = self._consumer.committed(asked, timeout=min(_ROUND, self._timeout))
+                for one in answers:
+                    if one.error is not None:
+                        raise KafkaException(one.error)
+                return [(one.offset, one.metadata) for one in answers]
+            except KafkaException as error:
+                if error.args[0].code() not in _PASSES or clock.monotonic() >= until:
+                    raise
+            # Of a coordinator that it may not ask for it tells here alone.
+            if (told := self._consumer.poll(_PAUSE)) is not None and told.error() is not None:
+                raise KafkaException(told.error())
 
     def send_to(self, producer: Any, partition: int, offset: int, metadata: str) -> None:
         """Commit it with the transaction of `producer`."""
@@ -58,18 +75,3 @@ class Positions:
 
     def close(self) -> None:
         self._consumer.close()
-
-    def _settled(self, call: Callable[[], Any]) -> Any:
-        """What it returns, once the coordinator of the group is where it is asked: it may be moving."""
-        until = clock.monotonic() + self._timeout
-        while True:
-            try:
-                answers = call()
-                for one in answers:
-                    if one.error is not None:
-                        raise KafkaException(one.error)
-                return answers
-            except KafkaException as error:
-                if error.args[0].code() not in _MOVES or clock.monotonic() >= until:
-                    raise
-            self._consumer.poll(_PAUSE)

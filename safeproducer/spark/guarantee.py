@@ -31,10 +31,11 @@ _AGAINST = {
     f"{SINK_PREFIX}bad.rows": "a row that brokers refuse ends its transaction",
     f"{SINK_PREFIX}max.writers": f"{SLOTS} says how many tasks write",
 }
+DENIED = "TOPIC_AUTHORIZATION_FAILED"
 _RIGHTS = {
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Write --transactional-id '{0.sink_id}-' ",
     "GROUP_AUTHORIZATION_FAILED": "Read --group '{0.sink_id}-' ",
-    "TOPIC_AUTHORIZATION_FAILED": "Read --topic '{0.marker_topic}'",
+    DENIED: "Read --topic '{0.marker_topic}'",
 }
 FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 """Codes of a transactional.id that another one has taken over."""
@@ -126,9 +127,9 @@ def _whole(options: Mapping[str, str], option: str, least: int, most: int) -> in
     return found
 
 
-def explained(code: str, text: str, sink: ExactlyOnce) -> str:
-    """Why brokers refused; of a right that is missing also the command that grants it."""
-    text, right = text.rstrip("."), _RIGHTS.get(code)
+def explained(code: str, text: str, sink: ExactlyOnce, topic: str | None = None) -> str:
+    """Why brokers refused; of a right that is missing also the command that grants it. `topic`: for rows."""
+    text, right = text.rstrip("."), _RIGHTS.get(code) if topic is None else f"Write --topic '{topic}'"
     if code == "INVALID_TRANSACTION_TIMEOUT":
         limit = f"{TRANSACTION_TIMEOUT}={sink.transaction_timeout:g} is above the brokers' transaction.max.timeout.ms"
         return f"{text}: {limit}. Make it shorter"

@@ -25,7 +25,7 @@ from safeproducer.spark.attempt import Attempt, sums_of
 from safeproducer.spark.columns import Columns
 from safeproducer.spark.errors import Failure, KafkaWriteError
 from safeproducer.spark.fingerprint import fingerprint
-from safeproducer.spark.guarantee import FENCED, SINK_ID, TRANSACTION_TIMEOUT, ExactlyOnce, explained
+from safeproducer.spark.guarantee import DENIED, FENCED, SINK_ID, TRANSACTION_TIMEOUT, ExactlyOnce, explained
 from safeproducer.spark.markers import Marker, Print, Step, steps
 from safeproducer.spark.options import Options
 from safeproducer.spark.report import Task, TaskTotals, TopicTotals
@@ -138,8 +138,11 @@ class _Session:
         if failure is None:
             self.totals = replace(attempt.totals(clock.monotonic()), ids_used=0, producer="new")
             return self._rows
-        fenced = next((code for code in failure.codes if code in FENCED), None)
-        reason = failure.reason if fenced is None else self._failure(fenced, failure.reason or "").reason
+        reason, fenced = failure.reason or "", next((code for code in failure.codes if code in FENCED), None)
+        if fenced is not None:
+            reason = self._failure(fenced, reason).reason or ""
+        elif DENIED in failure.codes:
+            reason = explained(DENIED, reason, self._sink, self._options.topic or "TOPIC")
         # Who reads what is committed never sees what was delivered.
         return replace(failure, delivered=0, not_written=failure.rows, unknown=0, reason=reason)
 
@@ -157,6 +160,7 @@ class _Session:
         return batch
 
     def _failure(self, code: str, reason: str, unknown: bool = False) -> Failure:
+        _positions.cache_clear()  # it tells of a right that is missing once
         sink, slot, rows = self._sink, self._task.partition, self._rows.rows
         if code in FENCED:
             told = f"another writer took over slot {slot} of {SINK_ID}={sink.sink_id}, or its transaction was open for"

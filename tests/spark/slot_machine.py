@@ -167,7 +167,7 @@ class Driver:
     slots: int
     adopt_from: int | None = None
     batch: int = -1
-    beginning: Iterator[None] = iter(())
+    beginning: Iterator[None] = field(init=False)
     running: list[Attempt] = field(default_factory=list)
     todo: dict[int, int] = field(default_factory=dict)
     """Slot -> attempts that it has left."""

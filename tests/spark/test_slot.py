@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from safeproducer.errors import ConfigurationError
+from safeproducer.kafka import positions
+from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.spark import run_start, slot
 from safeproducer.spark.errors import KafkaWriteError, NonDeterministicReplay
 from safeproducer.spark.markers import Marker, Print, Step
@@ -269,6 +272,7 @@ RIGHTS = [
     ("InitProducerId", 53, "--operation Describe --operation Write --transactional-id 'sink-' --resource-pattern-type"),
     ("OffsetFetch", 30, "--operation Describe --operation Read --group 'sink-' --resource-pattern-type prefixed"),
     ("TxnOffsetCommit", 29, "--operation Describe --operation Read --topic 'safeproducer-markers'"),
+    ("Produce", 29, "--operation Describe --operation Write --topic 'rows'"),
     ("InitProducerId", 50, "transaction.timeout=60 is above the brokers' transaction.max.timeout.ms. Make it shorter"),
 ]
 
@@ -522,3 +526,15 @@ def test_a_driver_without_rights_is_told_which(cluster: FakeCluster, once: Once)
     cluster.fail_next("OffsetFetch", 30, 3)
     with pytest.raises(ConfigurationError, match=r"cannot be read from this driver: .* --group 'sink-'"):
         start(once(), 0)
+
+
+def test_a_right_that_is_missing_for_the_group_is_no_time_out(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka refuses it where the coordinator is asked for, which librdkafka goes on to do until the time is over."""
+    monkeypatch.setattr(positions, "_ROUND", 0.5)
+    cluster.fail_next("FindCoordinator", 30, 1_000)
+    markers = positions.Positions({"bootstrap.servers": cluster.bootstrap}, "group", MARKERS, 10)
+    with closing(markers), pytest.raises(KafkaException) as raised:
+        markers.committed(range(1))
+    assert raised.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED

@@ -10,7 +10,7 @@ import uuid
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
     AclOperation,
     AclPermissionType,
@@ -103,7 +103,8 @@ def test_rights_that_are_missing_are_named_one_by_one(kafka_secure: KafkaCluster
         (kind,) = (name for name in ("--transactional-id", "--group", "--topic") if name in found[1])
         granted.append(f"{kind} {markers if markers in found[1] else topic if topic in found[1] else 'sink'}")
         run_acls(kafka_secure, user, found[1])
-        until(lambda before=error: attempt() != before, "the right counts")
+        before = error
+        until(lambda: attempt() != before, "the right counts")  # noqa: B023 - it is called here
     of_sink = {"--transactional-id sink", "--group sink", f"--topic {markers}"}
     assert set(granted) == (of_sink if of_driver else {*of_sink, f"--topic {topic}"})
     assert len(granted) == len(set(granted)), "a command does not grant what its error says"

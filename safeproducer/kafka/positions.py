@@ -64,8 +64,10 @@ class Positions:
                 if error.args[0].code() not in _PASSES or clock.monotonic() >= until:
                     raise
             # Of a coordinator that it may not ask for it tells here alone.
-            if (told := self._consumer.poll(_PAUSE)) is not None and told.error() is not None:
-                raise KafkaException(told.error())
+            told = self._consumer.poll(_PAUSE)
+            refusal = None if told is None else told.error()
+            if refusal is not None and refusal.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                raise KafkaException(refusal)
 
     def send_to(self, producer: Any, partition: int, offset: int, metadata: str) -> None:
         """Commit it with the transaction of `producer`."""

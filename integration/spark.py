@@ -9,11 +9,13 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 import pyspark
 
 from integration.kafka.folders import exclusive
@@ -130,6 +132,17 @@ def spark_environment(
     of_executors = {"spark.executor.extraJavaOptions": " ".join((*QUICK_START, *archive))}
     options = (*jvm, *archive, f"-Djava.io.tmpdir={scratch}")
     return _environment(scratch, master, memory, options, of_executors | dict(conf or {}), environment or {})
+
+
+def task_workers(root: psutil.Process) -> list[psutil.Process]:
+    """The Python workers that run tasks, of the drivers that `root` is or has started. Each is a fork of a daemon."""
+    found = []
+    for one in root.children(recursive=True):
+        with suppress(psutil.NoSuchProcess, AttributeError):
+            line, of = one.cmdline()[-2:], one.parent().cmdline()[-2:]
+            if line == of == ["pyspark.daemon", "pyspark.worker"]:
+                found.append(one)
+    return found
 
 
 def _environment(

@@ -1,26 +1,36 @@
 """Tasks log in with tokens that live for seconds: those of a function, and those of a token endpoint on the loopback.
 
-Kafka's brokers end each connection whose token is over (KIP-368). Without Spark: write_task() is what a task runs.
+Kafka's brokers end each connection whose token is over (KIP-368). Without Spark, as write_task() is what a task runs;
+and streams by both doors, whose workers are killed meanwhile. Their long form (`--full`) takes ten minutes.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
-from integration import spark_tokens
+from integration import spark_endurance, spark_tokens
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.log import read_records
+from integration.kafka.poll import until
 from integration.kafka.security import LISTENERS
+from integration.spark import Finished, run_script, task_workers
+from integration.spark_endurance import REPORTS
 from safeproducer.spark.errors import KafkaWriteError
 from safeproducer.spark.options import Options
 from safeproducer.spark.task import Task, write_task
@@ -29,6 +39,11 @@ from safeproducer.spark.worker_producers import producers
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 SECRET = "marker-of-a-client"
 ROWS = 50
+EACH, TRIGGER = 4_000, 2
+"""Rows of a micro-batch of a stream, and the seconds between two."""
+FEW = 3
+LOGIN = "SPARK_TOKENS_LOGIN"
+"""The environment variable that has what the endpoint is to be shown."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -40,7 +55,7 @@ def kafka() -> Iterator[KafkaCluster]:
     configs = {f"listener.name.{one.lower()}.oauthbearer.sasl.jaas.config": entry for one in LISTENERS}
     configs |= {"sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN,OAUTHBEARER"}
     with KafkaCluster(secure=True, configs={**configs, "connections.max.reauth.ms": "3600000"}) as cluster:
-        for topic in ("called", "asked", "broken"):
+        for topic in ("called", "asked", "broken", "sink-6", "source-6", "sink-60", "source-60"):
             cluster.admin.create_topic(topic, 2)
             cluster.admin.add_acl("User:spark", topic, AclOperation.WRITE, AclOperation.DESCRIBE)
         yield cluster
@@ -82,9 +97,9 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         producers._idle.pop(worker.key).end()
 
 
-def options(kafka: KafkaCluster, topic: str, **more: str) -> Options:
-    """For the listener with TLS and SASL."""
-    given = {
+def given(kafka: KafkaCluster, topic: str, **more: str) -> dict[str, str]:
+    """Options for the listener with TLS and SASL."""
+    return {
         "topic": topic,
         "kafka.bootstrap.servers": kafka.secure_bootstrap,
         "kafka.security.protocol": "SASL_SSL",
@@ -93,7 +108,6 @@ def options(kafka: KafkaCluster, topic: str, **more: str) -> Options:
         "kafka.sasl.mechanism": "OAUTHBEARER",
         **{f"kafka.{name.replace('_', '.')}": text for name, text in more.items()},
     }
-    return Options.parse(given)
 
 
 def write_for_three_lives(made: Options, kafka: KafkaCluster, topic: str) -> None:
@@ -112,11 +126,12 @@ def write_for_three_lives(made: Options, kafka: KafkaCluster, topic: str) -> Non
 
 def test_tokens_of_a_function_are_renewed(kafka: KafkaCluster, calls: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """It is called at each refresh, and nothing that is printed has a token."""
-    made = options(kafka, "called", sasl_jaas_config="call:integration.spark_tokens:token")
+    made = Options.parse(given(kafka, "called", sasl_jaas_config="call:integration.spark_tokens:token"))
     write_for_three_lives(made, kafka, "called")
     assert len(calls.read_text().splitlines()) >= 4
     told = capfd.readouterr()
     assert spark_tokens.MARKER not in told.out + told.err + repr(made)
+    assert spark_tokens.SEEN not in told.out + told.err + repr(made)
 
 
 def test_tokens_of_an_endpoint_are_renewed(
@@ -126,7 +141,7 @@ def test_tokens_of_an_endpoint_are_renewed(
     url, asked = endpoint
     login = f'{MODULE} required clientId="me" clientSecret="{SECRET}" scope="kafka" extension_logicalCluster="lkc";'
     more = {"sasl_oauthbearer_token_endpoint_url": url, "sasl_jaas_config": login}
-    made = options(kafka, "asked", **more)
+    made = Options.parse(given(kafka, "asked", **more))
     write_for_three_lives(made, kafka, "asked")
     assert len(asked) >= 3
     assert all(b"grant_type=client_credentials" in body and b"scope=kafka" in body for body in asked)
@@ -136,7 +151,118 @@ def test_tokens_of_an_endpoint_are_renewed(
 
 def test_a_function_that_fails_ends_the_task(kafka: KafkaCluster, calls: Path) -> None:
     """At once, without its words."""
-    made = options(kafka, "broken", sasl_jaas_config="call:integration.spark_tokens:broken")
+    made = Options.parse(given(kafka, "broken", sasl_jaas_config="call:integration.spark_tokens:broken"))
     with pytest.raises(KafkaWriteError, match=r"no token from .*: the call raised RuntimeError") as raised:
         write_task([pa.RecordBatch.from_pydict({"value": [b"x"]})], made, Task(0, 0))
     assert spark_tokens.MARKER not in str(raised.value)
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+def streamed(made: dict[str, str], door: str, folder: Path, life: float) -> Finished:
+    """The query of spark_endurance.py, in a driver of its own that logs all events of Spark in `folder`."""
+    settings = {"folder": str(folder), "options": made, "batches": 1_000_000, "rows": EACH, "door": door}
+    (folder / "settings.json").write_text(json.dumps({**settings, "trigger": f"{TRIGGER} seconds"}))
+    login = f'{MODULE} required clientId="me" clientSecret="{SECRET}" scope="kafka";'
+    done = run_script(
+        Path(spark_endurance.__file__),
+        [str(folder / "settings.json")],
+        folder,
+        cores="2,4",
+        conf={
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": f"file://{folder}/events",
+            "spark.eventLog.compress": "false",
+        },
+        environment={REPORTS: str(folder / "reports"), spark_tokens.LIVES: str(life), LOGIN: login},
+        timeout=1_100,
+    )
+    (folder / "output").write_text(done.stdout + done.stderr)
+    return done
+
+
+def least_told(folder: Path, *running: Future[Finished]) -> int:
+    """Micro-batches that the query of each door has reported. Raises the error of one that has ended."""
+    for one in running:
+        assert not one.done(), one.result().stderr[-5000:]
+    return min((folder / door / "reports").read_text().count("\n") for door in ("sink", "source"))
+
+
+def kill_workers(told: Callable[[], int], seconds: float, pause: float) -> int:
+    """One after a pause, if the queries went on since the last one; for so long from their first report on, and until
+    some are killed. How many."""
+    until(told, "both queries write", 240)
+    began, killed, before = time.monotonic(), 0, 0
+    while time.monotonic() < began + seconds or killed < FEW:
+        time.sleep(pause)
+        if (now := told()) > before and (found := task_workers(psutil.Process())):
+            before = now
+            with suppress(psutil.NoSuchProcess):
+                random.choice(found).kill()
+                killed += 1
+    return killed
+
+
+@pytest.mark.parametrize(
+    ("life", "seconds"),
+    [
+        pytest.param(6, 24, id="short", marks=pytest.mark.timeout(600)),
+        pytest.param(60, 600, id="full", marks=[pytest.mark.full, pytest.mark.timeout(1_200)]),
+    ],
+)
+def test_streams_outlive_their_tokens(
+    kafka: KafkaCluster, calls: Path, endpoint: tuple[str, list[bytes]], tmp_path: Path, life: int, seconds: int
+) -> None:
+    """By both doors at once: the sink's tokens are of a function, those of the data source of the endpoint. Workers are
+    killed so seldom that many live longer than a token. No row fails or is missing; copies are of repeated tasks alone,
+    and have the row's `sp-id`; nothing that is written shows a token or a secret."""
+    url, asked = endpoint
+    of_function = {"sasl_jaas_config": "call:integration.spark_tokens:token"}
+    of_endpoint = {"sasl_oauthbearer_token_endpoint_url": url, "sasl_jaas_config": f"env:{LOGIN}"}
+    running = {}
+    with ThreadPoolExecutor(2) as pool:
+        for door, more in (("sink", of_function), ("source", of_endpoint)):
+            (tmp_path / door / "events").mkdir(parents=True)
+            (tmp_path / door / "reports").touch()
+            made = given(kafka, f"{door}-{life}", **more) | {"safeproducer.spark.row.id": "position"}
+            running[door] = pool.submit(streamed, made, door, tmp_path / door, life)
+        try:
+            killed = kill_workers(lambda: least_told(tmp_path, *running.values()), seconds, life / 2)
+        finally:
+            for door in running:
+                (tmp_path / door / "end").touch()
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and path != calls]
+    assert {"events", "checkpoint"} <= {part for path in written for part in path.parts}
+    for mark in (spark_tokens.MARKER, spark_tokens.SEEN, SECRET):
+        assert [path for path in written if mark.encode() in path.read_bytes()] == []
+    for door, done in running.items():
+        finished = done.result()
+        assert finished.returncode == 0, finished.stderr[-5000:]
+        assert "KafkaWriteError" not in finished.stderr, finished.stderr[-5000:]
+        judge(kafka, f"{door}-{life}", tmp_path / door / "reports")
+    print(json.dumps({"killed": killed, "calls": len(calls.read_text().splitlines()), "asked": len(asked)}))
+    assert len(calls.read_text().splitlines()) > seconds / life
+    assert len(asked) > seconds / life
+
+
+def judge(kafka: KafkaCluster, topic: str, reports: Path) -> None:
+    """Each row of the micro-batches that were reported."""
+    told = [json.loads(line) for line in reports.read_text().splitlines()]
+    records = list(chain.from_iterable(read_records(kafka.direct_bootstrap, topic)))
+    rows = Counter(int(record.value or b"") for record in records)
+    wanted = len(told) * EACH
+    assert [report["batch_id"] for report in told] == list(range(len(told)))
+    assert {(report["rows"], report["delivered"]) for report in told} == {(EACH, EACH)}
+    assert [row for row in range(wanted) if row not in rows] == []
+    named = {
+        (row, dict(record.headers or ())["sp-id"]) for record in records if (row := int(record.value or b"")) < wanted
+    }
+    assert len(named) == wanted
+    twice = Counter(row // EACH for row, count in rows.items() for _ in range(count - 1))
+    repeated = {report["batch_id"]: report["maybe_twice"] for report in told if report["repeated_tasks"]}
+    print(json.dumps({"topic": topic, "rows": wanted, "twice": twice.total(), "repeated": len(repeated)}))
+    for batch, extra in twice.items():
+        assert batch == len(told) or batch in repeated
+        most = repeated.get(batch)
+        assert most is None or extra <= most

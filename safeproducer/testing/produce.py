@@ -5,8 +5,9 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import google_crc32c
+
 from safeproducer.testing.codec import WireError
-from safeproducer.testing.wire import crc32c
 
 _BATCH = struct.Struct(">qiibIhiqqqhii")
 _OFFSET_AND_LENGTH = 12
@@ -15,6 +16,11 @@ _CHECKED_FROM = 21  # the CRC covers everything behind itself
 _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 21, 35
 _LOG_APPEND_TIME = 0x8
 _SEQUENCES = 1 << 31
+
+
+def crc32c(data: bytes | memoryview) -> int:
+    """CRC-32C (Castagnoli), the checksum of record batches."""
+    return int(google_crc32c.value(bytes(data)))
 
 
 class CorruptBatchError(WireError):

@@ -21,8 +21,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import google_crc32c
-
 from safeproducer.testing.codec import (
     Body,
     Read,
@@ -62,11 +60,6 @@ Kind = Literal["Request", "Response"]
 _UNSUPPORTED_VERSION = 35
 _HEADER = struct.Struct(">hhih")
 _CORRELATION = struct.Struct(">i")
-
-
-def crc32c(data: bytes | memoryview) -> int:
-    """CRC-32C (Castagnoli), the checksum of record batches."""
-    return int(google_crc32c.value(bytes(data)))
 
 
 @dataclass(frozen=True, slots=True)

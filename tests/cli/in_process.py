@@ -3,7 +3,6 @@
 import io
 import os
 import subprocess
-import warnings
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
@@ -20,10 +19,8 @@ class CommandHere:
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
         """As a process would end."""
         streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
-        # kafka-python 3.0 leaves the socket of a connection that is being made when its client is closed.
-        caught = warnings.catch_warnings(action="ignore", category=ResourceWarning)
         environment = mock.patch.dict(os.environ, self.environment)
-        with caught, environment, redirect_stdout(streams[0]), redirect_stderr(streams[1]):
+        with environment, redirect_stdout(streams[0]), redirect_stderr(streams[1]):
             try:
                 status = main(arguments)
             except SystemExit as exited:  # of argparse

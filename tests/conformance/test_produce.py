@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from safeproducer.testing.produce import ProducedBatch, read_batch_headers
-from safeproducer.testing.wire import crc32c, encode_request
+from safeproducer.testing.produce import ProducedBatch, crc32c, read_batch_headers
+from safeproducer.testing.wire import encode_request
 from tests.conformance.target import Target, end_offset, topic_id
 from tests.testing.raw import RawClient, hung_up, make_batch
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
-from safeproducer.testing.wire import crc32c, decode_response, encode_request
+from safeproducer.testing.produce import crc32c
+from safeproducer.testing.wire import decode_response, encode_request
 
 __all__ = ["RawClient", "make_batch"]
 

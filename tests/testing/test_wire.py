@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from safeproducer.testing import wire
 from safeproducer.testing.codec import WireError
-from safeproducer.testing.produce import read_batch_headers
+from safeproducer.testing.produce import crc32c, read_batch_headers
 from tests.produce_messages import read_produce, read_produce_answer
 from tests.test_project import ROOT, script
 
@@ -336,7 +336,7 @@ def test_sequences_go_on_at_0() -> None:
 
 def test_crc32c_is_the_standard_one() -> None:
     """The check value of the CRC catalogue."""
-    assert wire.crc32c(b"123456789") == 0xE3069283
+    assert crc32c(b"123456789") == 0xE3069283
 
 
 def test_unknown_api_has_a_header_and_no_body() -> None:

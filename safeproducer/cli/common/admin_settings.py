@@ -1,15 +1,14 @@
-"""The connection settings of librdkafka as kafka-python takes them (PLAINTEXT, TLS, PLAIN and SCRAM), and its answers.
+"""The connection settings of librdkafka for a connection of our own (PLAINTEXT, TLS, PLAIN and SCRAM), and its answers.
 
-`producer_states` asks. This module loads without kafka-python, which is an extra.
+`producer_states` asks over `broker_connection`.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import ssl
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure
@@ -17,34 +16,40 @@ from safeproducer.kafka.properties import canonical
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _NOT_READABLE = ("ssl.certificate.pem", "ssl.key.pem", "ssl.keystore.location", "ssl.engine.id", "ssl.engine.location")
-_SCHEME = re.compile(r"^\w+://")
 _CODE = "not-translated"
+
+
+class AdminSettings(NamedTuple):
+    """Without TLS `context` is None, without SASL `mechanism`."""
+
+    client_id: str
+    context: ssl.SSLContext | None = None
+    mechanism: str | None = None
+    username: str = ""
+    password: str = ""
+
+    def __repr__(self) -> str:
+        return f"AdminSettings({self.client_id!r}, {self.mechanism})"
 
 
 def admin_settings(
     settings: Mapping[str, Setting], what: str = "What brokers keep about producer IDs"
-) -> dict[str, Any]:
-    """Return the keyword arguments of kafka-python's clients that connect in the same way.
+) -> AdminSettings:
+    """Return what connects to a broker in the same way.
 
     Raises Failure, naming the setting, for a SASL mechanism or a key store that has no counterpart there. `what`
     cannot be read then.
     """
     by_name = {canonical(name): value for name, value in settings.items()}
     protocol = str(by_name.get("security.protocol", "plaintext")).upper()
-    servers = str(by_name.get("metadata.broker.list", ""))
-    found: dict[str, Any] = {
-        "bootstrap_servers": [_SCHEME.sub("", server.strip()) for server in servers.split(",") if server.strip()],
-        "client_id": str(by_name.get("client.id", "safeproducer")),
-        "security_protocol": protocol,
-    }
+    found = AdminSettings(str(by_name.get("client.id", "safeproducer")))
     if "SASL" in protocol:
-        found |= _sasl(by_name, what)
-    if "SSL" in protocol:
-        found["ssl_context"] = _context(by_name, what)
-    return found
+        user, password = (str(by_name.get(f"sasl.{name}", "")) for name in ("username", "password"))
+        found = found._replace(mechanism=_mechanism(by_name, what), username=user, password=password)
+    return found._replace(context=_context(by_name, what)) if "SSL" in protocol else found
 
 
-def _sasl(by_name: Mapping[str, Setting], what: str) -> dict[str, Any]:
+def _mechanism(by_name: Mapping[str, Setting], what: str) -> str:
     mechanism = str(by_name.get("sasl.mechanisms", "GSSAPI")).upper()
     if mechanism not in MECHANISMS:
         raise Failure(
@@ -53,11 +58,7 @@ def _sasl(by_name: Mapping[str, Setting], what: str) -> dict[str, Any]:
             "sasl.password), or over a listener without SASL.",
             code=_CODE,
         )
-    return {
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": str(by_name.get("sasl.username", "")),
-        "sasl_plain_password": str(by_name.get("sasl.password", "")),
-    }
+    return mechanism
 
 
 def _context(by_name: Mapping[str, Setting], what: str) -> ssl.SSLContext:

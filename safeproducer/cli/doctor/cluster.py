@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from safeproducer.cli.common.admin_settings import (
     AskError,
@@ -18,8 +18,9 @@ from safeproducer.cli.common.admin_settings import (
     TopicPartition,
     admin_settings,
 )
-from safeproducer.cli.common.connection import BrokerErrors, await_topic, extra, open_reader, topic_failure
+from safeproducer.cli.common.connection import BrokerErrors, await_topic, open_reader, topic_failure
 from safeproducer.cli.common.finding import facts_of, some
+from safeproducer.cli.common.producer_states import BrokerQuestions
 from safeproducer.cli.common.screen import Screen, progress
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure, StopRequest
@@ -38,9 +39,6 @@ from safeproducer.kafka.admin import ClusterReader, Configs, Topic
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaException
 from safeproducer.policy import expiry
-
-if TYPE_CHECKING:
-    from safeproducer.cli.common.producer_states import BrokerQuestions
 
 Ask = Callable[[int | None, Sequence[TopicPartition]], Mapping[TopicPartition, Sequence[RememberedId]]]
 
@@ -164,6 +162,7 @@ _OF_KAFKA = frozenset({"__consumer_offsets", "__transaction_state", "__share_gro
 """Coordinators write to them with the IDs of others."""
 _UNKNOWN_TOPIC = "UNKNOWN_TOPIC_OR_PART"
 _Moves = Mapping[TopicPartition, Sequence[int]]
+_WHAT = "What brokers keep about producer IDs"
 _PATIENCE = 2.0
 """Seconds for each broker's own answer: by then another one has answered a question."""
 _NO_LEADER = ("LEADER_NOT_AVAILABLE", "it has no leader")
@@ -197,9 +196,7 @@ class ClusterLook:
         found = _replication(topics, configs, reader.topic_configs(readable, self._timeout))
         self.cluster = replace(self.cluster, replication=found)
         topics = {name: topic for name, topic in topics.items() if names or name not in _OF_KAFKA}
-        servers = [broker.address for broker in brokers if broker.refused not in SILENT]
-        coordinators = [broker.number for broker in brokers if broker.refused not in SILENT]
-        answers, opened, moves, unread = self._ask(topics, servers, coordinators)
+        answers, opened, moves, unread = self._ask(topics, brokers)
         found = replace(found, moves=moves, unread=[*found.unread, *unread])
         known = expirations(brokers)
         counted = [_census(name, topic, answers, known, lines) for name, topic in topics.items()]
@@ -230,7 +227,7 @@ class ClusterLook:
         return {name: topic for name, topic in topics.items() if topic.error != _UNKNOWN_TOPIC}, failure
 
     def _ask(
-        self, topics: Mapping[str, Topic], servers: Sequence[str], coordinators: Sequence[int]
+        self, topics: Mapping[str, Topic], brokers: Sequence[Broker]
     ) -> tuple[Answers, list[OpenTransaction], _Moves | None, list[Unread]]:
         led: dict[int, list[TopicPartition]] = {}
         for name, topic in topics.items():
@@ -240,9 +237,12 @@ class ClusterLook:
         if not led:
             return Answers(), [], None, []
         total = sum(map(len, led.values()))
+        coordinators = [broker.number for broker in brokers if broker.refused not in SILENT]
+        # Those that answered come first: what any may answer, they are asked.
+        addresses = {one.number: one.address for one in sorted(brokers, key=lambda one: one.refused in SILENT)}
         with (
             progress(self._screen, "reading producer IDs", total, "partitions") as done,
-            _questions_to_brokers(self._settings, servers, self._timeout) as questions,
+            BrokerQuestions(self._settings, addresses, self._timeout, _WHAT) as questions,
         ):
             answers = ask_leaders(questions.ask, led, done)
             opened, moves = _opened(questions, coordinators, topics), _moves(questions)
@@ -250,7 +250,7 @@ class ClusterLook:
 
 
 def _opened(
-    questions: "BrokerQuestions", coordinators: Sequence[int], topics: Mapping[str, Topic]
+    questions: BrokerQuestions, coordinators: Sequence[int], topics: Mapping[str, Topic]
 ) -> tuple[list[OpenTransaction], list[Unread]]:
     """Those with partitions of these topics."""
     try:
@@ -262,7 +262,7 @@ def _opened(
     return [one for one in mine if one.partitions], []
 
 
-def _moves(questions: "BrokerQuestions") -> tuple[_Moves | None, list[Unread]]:
+def _moves(questions: BrokerQuestions) -> tuple[_Moves | None, list[Unread]]:
     try:
         return questions.moves(), []
     except AskError as error:
@@ -281,12 +281,6 @@ def _replication(
         names = [name for name in errors if errors[name] == error]
         unread.append(Unread(f"the configs of {some(names)}", "DESCRIBE_CONFIGS on these topics", *error))
     return ReplicationCensus(facts_of(known, brokers, configs), None, unread)
-
-
-def _questions_to_brokers(settings: Mapping[str, Setting], servers: Sequence[str], timeout: float) -> "BrokerQuestions":
-    with extra("asks brokers for producer IDs"):
-        from safeproducer.cli.common.producer_states import BrokerQuestions  # noqa: PLC0415 - kafka-python is an extra
-    return BrokerQuestions(settings, servers, timeout, "What brokers keep about producer IDs")
 
 
 def _broker(number: int, address: str, configs: Configs) -> BrokerCensus:

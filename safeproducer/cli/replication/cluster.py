@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from safeproducer.cli.common.admin_settings import AskError
-from safeproducer.cli.common.connection import BrokerErrors, await_topic, extra, open_reader
+from safeproducer.cli.common.connection import BrokerErrors, await_topic, open_reader
 from safeproducer.cli.common.finding import facts_of
+from safeproducer.cli.common.producer_states import BrokerQuestions
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure, StopRequest
@@ -48,8 +49,6 @@ class Cluster:
 
 def read_cluster(settings: Mapping[str, Setting], screen: Screen, timeout: float, measure: float) -> Cluster:
     """Look for `measure` seconds. Raises Failure if the user lacks a right, or a broker does not answer."""
-    with extra("asks brokers for moves and sizes"):
-        from safeproducer.cli.common.producer_states import BrokerQuestions  # noqa: PLC0415 - an extra
     errors = BrokerErrors(screen)
     reader = open_reader(settings, errors)
     await_topic(reader, None, settings=settings, errors=errors, timeout=timeout, stop=StopRequest())
@@ -65,7 +64,7 @@ def read_cluster(settings: Mapping[str, Setting], screen: Screen, timeout: float
         if answer.error is not None and answer.error[0] != "UNKNOWN_TOPIC_OR_PART":  # a topic may be deleted meanwhile
             raise refused(of, answer.error, "read", "DESCRIBE_CONFIGS")
     try:
-        with BrokerQuestions(settings, list(addresses.values()), timeout, _WHAT) as questions:
+        with BrokerQuestions(settings, addresses, timeout, _WHAT) as questions:
             ongoing = questions.moves()
             before = questions.sizes(brokers)
             time.sleep(measure)

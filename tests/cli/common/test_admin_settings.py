@@ -1,4 +1,4 @@
-"""librdkafka's connection settings as kafka-python's."""
+"""librdkafka's connection settings for a connection of our own."""
 
 import ssl
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from safeproducer.cli.common.admin_settings import admin_settings
+from safeproducer.cli.common.admin_settings import AdminSettings, admin_settings
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure
 
@@ -15,10 +15,9 @@ TLS: dict[str, Setting] = {"bootstrap.servers": "b:1", "security.protocol": "ssl
 
 
 def test_plain_connections() -> None:
-    """Several brokers, with spaces and a scheme; librdkafka's second name of the setting counts, too."""
-    found = admin_settings({"bootstrap.servers": "a:1, PLAINTEXT://b:2", "linger.ms": 5})
-    assert found == {"bootstrap_servers": ["a:1", "b:2"], "client_id": "safeproducer", "security_protocol": "PLAINTEXT"}
-    assert admin_settings({"metadata.broker.list": "a:1"})["bootstrap_servers"] == ["a:1"]
+    """No TLS, no log-in."""
+    assert admin_settings({"bootstrap.servers": "a:1", "linger.ms": 5}) == AdminSettings("safeproducer")
+    assert admin_settings({"client.id": "me"}).client_id == "me"
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "scram-sha-512"])
@@ -33,9 +32,8 @@ def test_users_and_passwords(mechanism: str) -> None:
             "sasl.password": MARKER,
         }
         found = admin_settings(settings)
-        assert found["security_protocol"] == "SASL_PLAINTEXT"
-        assert found["sasl_mechanism"] == mechanism.upper()
-        assert (found["sasl_plain_username"], found["sasl_plain_password"]) == ("u", MARKER)
+        assert found == AdminSettings("safeproducer", None, mechanism.upper(), "u", MARKER)
+        assert MARKER not in repr(found)
 
 
 @pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "GSSAPI", None])
@@ -70,7 +68,8 @@ def test_certificates_are_verified_as_librdkafka_does(
     settings: dict[str, Setting], mode: ssl.VerifyMode, checks_name: bool
 ) -> None:
     """Never less than it."""
-    context = admin_settings({**TLS, **settings})["ssl_context"]
+    context = admin_settings({**TLS, **settings}).context
+    assert context is not None
     assert (context.verify_mode, context.check_hostname) == (mode, checks_name)
 
 
@@ -84,7 +83,8 @@ def test_authorities_and_certificates_of_files(tmp_path: Path) -> None:
     issued.private_key_pem.write_to_path(str(key))
     own: dict[str, Setting] = {"ssl.certificate.location": str(chain), "ssl.key.location": str(key)}
     for trusted in ({"ssl.ca.location": str(ca)}, {"ssl.ca.pem": ca.read_text()}):
-        context = admin_settings({**TLS, **trusted, **own})["ssl_context"]
+        context = admin_settings({**TLS, **trusted, **own}).context
+        assert context is not None
         assert len(context.get_ca_certs()) == 1
     with pytest.raises(Failure, match="TLS settings cannot be used"):
         admin_settings({**TLS, **own, "ssl.key.location": str(ca)})

@@ -13,7 +13,7 @@ MOVED = "NOT_LEADER_FOR_PARTITION"
 
 
 class Brokers:
-    """Answer each partition with one ID, its number; refuse whole questions, as kafka-python's client does."""
+    """Answer each partition with one ID, its number; refuse whole questions, as BrokerQuestions does."""
 
     def __init__(self, refused: Mapping[str | TopicPartition | int, str] | None = None) -> None:
         self.refused = refused or {}

@@ -4,14 +4,24 @@ import socket
 import ssl
 import struct
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
+import pytest
+
 from safeproducer.testing.produce import crc32c
 from safeproducer.testing.wire import decode_response, encode_request
 
-__all__ = ["RawClient", "make_batch"]
+__all__ = ["RawClient", "kafka_python", "make_batch"]
+
+
+def kafka_python(module: str = "kafka") -> Any:
+    """A module of it, whatever its version; without it the test is skipped, or the module of tests."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it reads its own schemas in a deprecated way
+        return pytest.importorskip(module, reason="kafka-python has it not, or is not installed", exc_type=ImportError)
 
 
 def _varint(value: int) -> bytes:

@@ -17,12 +17,7 @@ from confluent_kafka.admin import AdminClient
 from safeproducer.testing import FakeCluster
 from tests.conformance.target import Target
 from tests.conformance.test_groups import Member, stable
-from tests.testing.raw import RawClient
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it reads its own schemas in a deprecated way
-    import kafka  # type: ignore[import-untyped]
-    import kafka.coordinator.assignors.roundrobin  # type: ignore[import-untyped]
+from tests.testing.raw import RawClient, kafka_python
 
 NOT_COORDINATOR, UNKNOWN_MEMBER, REBALANCING = 16, 25, 27
 RECORDS, PARTITIONS = 300, 6
@@ -80,6 +75,8 @@ def with_confluent(cluster: FakeCluster) -> Reader:
 
 
 def with_kafka_python(cluster: FakeCluster) -> Reader:
+    kafka, assignors = kafka_python(), kafka_python("kafka.coordinator.assignors.roundrobin")
+
     def read(reader: Reader) -> None:
         client = kafka.KafkaConsumer(
             "t",
@@ -88,7 +85,7 @@ def with_kafka_python(cluster: FakeCluster) -> Reader:
             auto_offset_reset="earliest",
             heartbeat_interval_ms=200,
             session_timeout_ms=10_000,
-            partition_assignment_strategy=[kafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor],
+            partition_assignment_strategy=[assignors.RoundRobinPartitionAssignor],
         )
         while not reader.stopped.is_set():
             for records in client.poll(50).values():

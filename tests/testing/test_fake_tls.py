@@ -21,12 +21,7 @@ from confluent_kafka import KafkaError, Producer
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster, FakeClusterProcess
 from tests.contract.support import poll_until
-from tests.testing.raw import RawClient, hung_up
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it reads its own schemas in a deprecated way
-    import kafka  # type: ignore[import-untyped]
-    import kafka.net.sasl.oauth  # type: ignore[import-untyped]
+from tests.testing.raw import RawClient, hung_up, kafka_python
 
 SECRET = "seldom-seen"
 
@@ -88,8 +83,9 @@ def test_confluent_kafka_logs_in_again(cluster: FakeCluster) -> None:
 @pytest.mark.filterwarnings("ignore:read_text is deprecated")
 def test_kafka_python_logs_in_with_a_token(cluster: FakeCluster) -> None:
     """Another implementation, in pure Python."""
+    kafka, oauth = kafka_python(), kafka_python("kafka.net.sasl.oauth")
 
-    class Provider(kafka.net.sasl.oauth.AbstractTokenProvider):  # type: ignore[misc]
+    class Provider(oauth.AbstractTokenProvider):  # type: ignore[misc,name-defined]
         def token(self) -> str:
             return "of.eve"
 

@@ -3,7 +3,6 @@
 import random
 import threading
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -18,11 +17,7 @@ from safeproducer.testing import FakeCluster
 from safeproducer.testing.codec import WireError
 from tests.conformance.test_clients import TRANSACTIONS
 from tests.conformance.test_transactions import ABORT, COMMIT, FENCED, INVALID_EPOCH, Tx
-from tests.testing.raw import RawClient
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it reads its own schemas in a deprecated way
-    import kafka  # type: ignore[import-untyped]
+from tests.testing.raw import RawClient, kafka_python
 
 PATIENCE = 20
 NOT_COORDINATOR = 16
@@ -280,7 +275,7 @@ def test_a_wrong_isolation_is_refused(cluster: FakeCluster) -> None:
 def test_an_admin_client_sees_transactions(cluster: FakeCluster, raw: Tx) -> None:
     """kafka-python lists and describes them."""
     raw.in_state("Ongoing")
-    admin = kafka.KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    admin = kafka_python().KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     try:
         listed = str(admin.list_transactions())
         assert raw.id in listed

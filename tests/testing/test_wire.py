@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import subprocess
 import sys
 import tracemalloc
 import uuid
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +19,14 @@ from safeproducer.testing.codec import WireError
 from safeproducer.testing.produce import crc32c, read_batch_headers
 from tests.produce_messages import read_produce, read_produce_answer
 from tests.test_project import ROOT, script
+from tests.testing.raw import kafka_python
 
-with warnings.catch_warnings():
-    # kafka-python loads its schemas in a way that Python deprecates.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    oracle_produce = importlib.import_module("kafka.protocol.producer.produce")
-    oracle_configs = importlib.import_module("kafka.protocol.admin.configs")
-    oracle_metadata = importlib.import_module("kafka.protocol.metadata.metadata")
-    oracle_api_versions = importlib.import_module("kafka.protocol.metadata.api_versions")
-    oracle_transaction = importlib.import_module("kafka.protocol.producer.transaction")
-    oracle_records = importlib.import_module("kafka.record.default_records")
+oracle_produce = kafka_python("kafka.protocol.producer.produce")
+oracle_configs = kafka_python("kafka.protocol.admin.configs")
+oracle_metadata = kafka_python("kafka.protocol.metadata.metadata")
+oracle_api_versions = kafka_python("kafka.protocol.metadata.api_versions")
+oracle_transaction = kafka_python("kafka.protocol.producer.transaction")
+oracle_records = kafka_python("kafka.record.default_records")
 
 KAFKA_JARS = sorted(ROOT.glob(".cache/kafka-4.4.0/lib/kafka-clients-*.jar"))
 TOPIC_ID = uuid.UUID("6a5e3f1c-9f0f-4b7e-9d53-0f6d0c1b2a34")

@@ -227,7 +227,7 @@ class ClusterLook:
         return {name: topic for name, topic in topics.items() if topic.error != _UNKNOWN_TOPIC}, failure
 
     def _ask(
-        self, topics: Mapping[str, Topic], brokers: Sequence[Broker]
+        self, topics: Mapping[str, Topic], brokers: Sequence[BrokerCensus]
     ) -> tuple[Answers, list[OpenTransaction], _Moves | None, list[Unread]]:
         led: dict[int, list[TopicPartition]] = {}
         for name, topic in topics.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -158,3 +159,37 @@ def test_statistics_of_its_batch_lane_are_not_read_either() -> None:
             heard.statistics(heard._skipped[1], beside=True)
             heard.read_arrived()
             assert read.call_count == 1, "one that is not known to be ready is waited for"
+
+
+def calls_of_a_turn(partitions: int) -> int:
+    """Functions that a whole turn at rest calls, statistics aside."""
+    count = 0
+
+    def called(_: object, event: str, __: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    with rigged(CONFIG, NEAR, {"a": partitions}) as rig:
+        for partition in range(partitions):
+            rig.produce("a", partition)
+        rig.flush(30)
+        rig.report_queue(10)
+        for _ in range(100):
+            rig.poll(0)
+            look(rig)
+            rig.time.pass_(0.1)
+        rig.engine.updates.changed, rig.engine.turns._until = False, 0.0
+        sys.setprofile(called)
+        try:
+            look(rig)
+        finally:
+            sys.setprofile(None)
+        rig.close()
+    return count
+
+
+def test_a_turn_at_rest_costs_the_same_with_many_partitions() -> None:
+    """Records that wait were added up over all partitions, and so were those whose leader is silent."""
+    few = calls_of_a_turn(1)
+    assert few > 10
+    assert calls_of_a_turn(300) < 2 * few

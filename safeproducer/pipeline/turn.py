@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 
 from safeproducer.errors import RENEWED, FatalError
 from safeproducer.kafka.native import KafkaException
@@ -11,7 +12,6 @@ from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
-from safeproducer.pipeline.dispatch.expiry import Wish
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.notifications import Notifications
 from safeproducer.pipeline.polling import Serving
@@ -19,6 +19,7 @@ from safeproducer.pipeline.renewal import DirectRenewal
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
 from safeproducer.policy import diagnosis
+from safeproducer.policy.decision import Wish
 from safeproducer.policy.expiry import rest
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
@@ -146,19 +147,12 @@ class Turns:
         if dispatcher.schedule.alarm.rings(now) or dispatcher.lanes.completed:
             dispatcher.pump(now)
         renews = self._renewal is not None and self._renewal.act(now)
-        if holds.direct is not None and updates.delivery.owns_timeout and not renews:
-            self._carry_out(dispatcher.expiry.empty_direct(holds.direct, now), now)
+        if not renews and (wish := dispatcher.expiry.empty_direct(now)) is not None:
+            looks = partial(dispatcher.recheck, now)
+            {Wish.HOLD: self._route.hold, Wish.PURGE: self._route.native.purge, Wish.LOOK: looks}[wish]()
         # Reports that wait here take room that the native producer does not know of.
         waits = holds.any(now) or dispatcher.intake.suspended or bool(dispatcher.reports)
         self._route.choose(not waits and dispatcher.empty)
-
-    def _carry_out(self, wish: Wish | None, now: float) -> None:
-        if wish is Wish.HOLD:
-            self._route.hold()
-        elif wish is Wish.PURGE:
-            self._route.native.purge()
-        elif wish is Wish.LOOK:
-            self._dispatcher.recheck(now)
 
     def _starts(self, now: float) -> bool:
         """Whether probation lets more go, or less."""

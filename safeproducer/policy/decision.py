@@ -9,6 +9,7 @@ reasons to hold: the first rule counts that closes the partition's path and appl
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from itertools import compress
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -30,6 +31,13 @@ CHANGE: Final = 4  # from the direct lane to the batch lanes, as soon as it has 
 BATCH: Final = 8  # by a batch lane
 LEAVING: Final = DIRECT | IN_PLACE | BATCH
 EVERY: Final = LEAVING | CHANGE
+
+
+class Wish(Enum):
+    """A look does nothing itself. That at a partition may want its topic asked for, records placed, the first batch
+    lane made; that at the direct lane, nothing more sent there, a purge, another look at partitions."""
+
+    ASK, PLACE, LANE, HOLD, PURGE, LOOK = range(6)
 
 
 class LaneFacts(NamedTuple):
@@ -108,6 +116,7 @@ class PartitionFacts(NamedTuple):
     - `miscounted`: the records name no partition, and lanes differ in how many there are.
     - `unknown`: no broker has told of the topic that they wait for, or records without a partition come first.
     - `only_batch_lanes`: there is no direct lane. `must_batch`: that, or the next record must follow others there.
+    - `wishes`: what may end the wait.
     """
 
     node: int | None = None
@@ -122,6 +131,7 @@ class PartitionFacts(NamedTuple):
     only_batch_lanes: bool = False
     must_batch: bool = True
     lane: LaneFacts = LaneFacts()
+    wishes: tuple[Wish, ...] = ()
     batch: BatchFacts = BatchFacts()
 
 

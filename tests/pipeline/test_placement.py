@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from unittest import mock
+
 import pytest
 from confluent_kafka import KafkaException
 
 from safeproducer import HoldReason
+from safeproducer.pipeline.dispatch.placement import Placement
+from safeproducer.pipeline.lanes.lane_pool import LanePool
+from safeproducer.policy.decision import Wish
 from tests.pipeline.rig import Rig, rigged
 
 CONFIG = {"message.timeout.ms": 30_000, "socket.timeout.ms": 1000, "linger.ms": 0}
@@ -67,4 +74,54 @@ def test_a_record_that_got_its_partition_waits_for_no_other_broker() -> None:
         assert reasons(rig) == {("c", 0): HoldReason.TURN}
         sender.turn()
         assert not reasons(rig)
+        rig.close()
+
+
+@contextmanager
+def nothing_done() -> Iterator[None]:
+    """What a look wants is not done meanwhile, by whomever."""
+    acts = (Placement, "ask"), (Placement, "place"), (LanePool, "prepare"), (LanePool, "grow")
+    with ExitStack() as stack:
+        for owner, name in acts:
+            stack.enter_context(mock.patch.object(owner, name, side_effect=AssertionError(name)))
+        yield
+
+
+def wishes(rig: Rig) -> dict[tuple[str, int], set[Wish]]:
+    """What a look at each partition wants, twice."""
+    with nothing_done():
+        first, second = (
+            {buffer.tp: rig.dispatcher.gather(buffer, rig.time.now) for buffer in rig.dispatcher.record_buffer.all}
+            for _ in range(2)
+        )
+    assert first == second
+    return {tp: set(facts.wishes) for tp, (facts, _) in first.items()}
+
+
+def test_a_look_at_a_partition_does_nothing() -> None:
+    """It says what may end the wait. Looks that acted depended on which partition was looked at first."""
+    with rigged({"safeproducer.mode": "held", **CONFIG}, partitions={"c": 1}) as rig:
+        for partition in (0, -1):
+            assert rig.produce("c", partition)
+        assert wishes(rig) == {("c", 0): {Wish.ASK}, ("c", -1): {Wish.ASK}}
+        rig.engine.sender.turn()
+        rig.time.pass_(0.1)
+        assert wishes(rig) == {("c", 0): {Wish.PLACE}, ("c", -1): {Wish.PLACE}}
+        rig.close()
+        assert len(rig.cluster.log["c", 0]) == 2
+
+
+def test_a_look_makes_no_lane() -> None:
+    """The leader throttles, and the direct lane has nothing of the partition: a batch lane is to take over."""
+    with rigged(CONFIG, partitions={"a": 1}) as rig:
+        assert rig.produce("a", 0)
+        rig.flush(5)
+        rig.report_queue(1)
+        rig.engine.updates.holds.cluster.throttle.announce(1, 3.0, rig.time.now)
+        rig.engine.route.hold()
+        assert rig.produce("a", 0)
+        rig.time.pass_(0.1)
+        assert wishes(rig) == {("a", 0): {Wish.LANE}}
+        rig.report_queue(1)
+        assert len(rig.dispatcher.lanes) == 1
         rig.close()

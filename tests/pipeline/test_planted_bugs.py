@@ -237,7 +237,7 @@ FOUND_ALONE: dict[str, tuple[Callable[[], object], Any, str, Any]] = {
     "counts what expired": (ends_once, DeliveredCounter, "bind", counting_what_expired),
     "forgets the first": (ends_once, DeliveredCounter, "begin", one_too_few),
     "lets records without a partition pass others": (both_kinds_in_order, Placement, "follows_others", not_at_all),
-    "sends before it places": (both_kinds_in_order, Placement, "place_before", lambda *_: True),
+    "sends before it places": (both_kinds_in_order, Placement, "in_front", lambda *_: None),
     "places behind what came later": (both_kinds_in_order, PartitionBuffer, "move_first", to_the_end),
     "lets a partition count shrink": (
         test_partitions.test_a_lane_that_has_not_heard_of_a_topic_tells_nothing_of_it,

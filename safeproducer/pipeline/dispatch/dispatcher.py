@@ -16,7 +16,7 @@ from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.record import ACCEPTED_AT, HEADERS, KEY, OVERHEAD, REPORT, SIZE, TIMESTAMP, VALUE
 from safeproducer.pipeline.reports.report_queue import Reports
 from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
-from safeproducer.policy.decision import BATCH, LOOK_AGAIN, TURN, Hold, decide
+from safeproducer.policy.decision import BATCH, LOOK_AGAIN, TURN, Hold, Wish, decide
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import LATE, LATE_TIMES
 from safeproducer.policy.types import NEVER
@@ -162,8 +162,10 @@ class Dispatcher(FactGatherer):
         """Hand over what may go of one partition; when to look again."""
         if (until := self._throttled_until(buffer, now)) is not None:
             return until
-        while buffer.waiting and (found := self.gather(buffer, now)) is not None:
-            facts, lane = found
+        while buffer.waiting:
+            facts, lane = self.gather(buffer, now)
+            if facts.wishes and self._carry_out(facts.wishes, buffer.topic, now):
+                continue  # it is another one now
             verdict, direct = decide(facts, now), self._holds.direct
             if isinstance(verdict, Hold):
                 self._choice.act_on(verdict, facts, buffer, now)
@@ -183,6 +185,16 @@ class Dispatcher(FactGatherer):
             if lane.ask_permit():
                 self._give_batch(buffer, lane, facts.node, now)
         return NEVER
+
+    def _carry_out(self, wishes: Iterable[Wish], topic: str, now: float) -> bool:
+        """Whether what was found is not so any more."""
+        if Wish.ASK in wishes:
+            self._placement.ask(topic)
+        if Wish.PLACE in wishes:
+            self._placement.place(topic, now)
+            return True
+        direct = self._holds.direct
+        return Wish.LANE in wishes and self.lanes.prepare(None if direct is None else direct.failure)
 
     def _throttled_until(self, buffer: PartitionBuffer, now: float) -> float | None:
         """Until when a partition waits on that has waited for its leader's throttle time: no more is asked for it."""

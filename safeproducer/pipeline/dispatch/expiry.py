@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from safeproducer.kafka.arguments import is_no_name
@@ -30,7 +29,7 @@ from safeproducer.pipeline.reports.hooked_send import callback_of
 from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.backlog import Backlogs
-from safeproducer.policy.decision import LOOK_AGAIN
+from safeproducer.policy.decision import LOOK_AGAIN, Wish
 from safeproducer.policy.expiry import BACKSTOP_MARGIN, LEAST_LIMIT, Purge, purge_at
 from safeproducer.policy.types import DIRECT_LANE, NEVER, UNPLACED, TopicPartition
 from safeproducer.runtime import clock
@@ -49,14 +48,6 @@ class Asked(NamedTuple):
     ticket: Ticket
     callback: object
     told: Callable[[bool], object]
-
-
-class Wish(Enum):
-    """What is to be done for the direct lane: let nothing more go directly, purge it, look at partitions again."""
-
-    HOLD = auto()
-    PURGE = auto()
-    LOOK = auto()
 
 
 def timed_out(within: str) -> str:
@@ -309,21 +300,21 @@ class Expiry:
                 self.expirations.tell_of_late_retries(age)
         return min(rules, default=None)
 
-    def empty_direct(self, lane: DirectLane, now: float) -> Wish | None:
+    def empty_direct(self, now: float) -> Wish | None:
         """Have the direct lane purged when a record in it reaches its deadline, after what is healthy has left it."""
+        if (lane := self._holds.direct) is None or not self._delivery.owns_timeout:
+            return None
         if lane.purge is not None:
             return self._tell_of_purged(lane, *lane.purge, now)
         due = self.direct_lane(lane.backlogs, now)
-        if due is None:
-            if not lane.draining:
-                return None
+        if due is None and lane.draining:
             lane.drain(False)  # it was acknowledged after all
             return Wish.LOOK
-        if not lane.draining and now >= due.closes:
+        if due is None or now < (due.at if lane.draining else due.closes):
+            return None
+        if not lane.draining:
             lane.drain(True)
             return Wish.HOLD  # now: what followed the purge into the lane would meet the end of its epoch
-        if not lane.draining or now < due.at:
-            return None
         self._report_queue.defer(True)
         lane.purging(now, due.within)
         return Wish.PURGE

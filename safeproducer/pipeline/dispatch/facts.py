@@ -14,7 +14,7 @@ from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.schedule import Schedule
-from safeproducer.policy.decision import BATCH, CHANGE, DIRECT, BatchFacts, LaneFacts, PartitionFacts, depth, hold, path
+from safeproducer.policy.decision import BATCH, CHANGE, BatchFacts, LaneFacts, PartitionFacts, Wish, depth, hold, path
 from safeproducer.policy.types import NEVER, UNPLACED
 from safeproducer.settings.delivery import Delivery
 
@@ -27,8 +27,7 @@ _LONGEST_WAIT = 1.0
 @dataclass(eq=False)
 class FactGatherer:
     """The base of Dispatcher, which has these parts. The sender's thread calls. What comes first in
-    policy.decision.RULES is asked first, and what cannot matter any more is not asked. It acts on the way: places
-    records, asks for topics, and has the first batch lane made."""
+    policy.decision.RULES is asked first, and what cannot matter any more is not asked."""
 
     _delivery: Delivery
     _holds: Holds
@@ -39,21 +38,15 @@ class FactGatherer:
     _choice: LaneChoice
     quota_retry: QuotaRetry
 
-    def gather(self, buffer: PartitionBuffer, now: float) -> tuple[PartitionFacts, BatchLane | None] | None:
-        """Of a partition with records that wait, and the batch lane that would take the next batch.
-
-        None when they have got their partitions instead.
-        """
+    def gather(self, buffer: PartitionBuffer, now: float) -> tuple[PartitionFacts, BatchLane | None]:
+        """Look at a partition with records that wait; also find the batch lane that would take its next batch."""
         if (facts := self._of_every_path(buffer, now)) is not None:
             return facts, None
-        if buffer.partition == UNPLACED and not buffer.records:
-            return None
         holds = self._holds
         if holds.direct is None or buffer.unresolved or buffer.bound or buffer.pinned:
-            facts, way = PartitionFacts(*holds.cluster.leader_state(buffer.tp, now)), BATCH
-        else:
-            facts, way = self._of_path(holds.direct, buffer, now)
-        if way == BATCH:
+            return self._of_lane(PartitionFacts(*holds.cluster.leader_state(buffer.tp, now)), buffer, now)
+        facts = self._of_direct(holds.direct, buffer, now)
+        if (way := path(facts)) == BATCH:
             return self._of_lane(PartitionFacts(*facts[:3]), buffer, now)
         return (facts if way == CHANGE else self._with_batch(facts, None, buffer, now)), None
 
@@ -66,32 +59,32 @@ class FactGatherer:
             return PartitionFacts(rejected=not (late := is_late(rejected)), lane=LaneFacts(draining=late))
         if buffer.partition == UNPLACED and placement.cluster.outdated.differ(buffer.topic, now):
             return PartitionFacts(miscounted=True)
-        return None if placement.place_before(buffer, now) else PartitionFacts(unknown=True)
+        wishes = placement.in_front(buffer, now)
+        return None if wishes is None else PartitionFacts(unknown=True, wishes=wishes)
 
-    def _of_path(self, direct: DirectLane, buffer: PartitionBuffer, now: float) -> tuple[PartitionFacts, int]:
-        """Also which path it takes, unless a reason closes that."""
+    def _of_direct(self, direct: DirectLane, buffer: PartitionBuffer, now: float) -> PartitionFacts:
         facts = self._holds.facts(buffer, now)
-        if facts.node is None and facts.throttled_until is not None:
-            self._placement.knows(buffer.topic)  # or it waits for whichever broker throttles, as if that led it
+        if facts.node is None and facts.throttled_until is not None and not self._holds.partitions.known(buffer.topic):
+            facts = facts._replace(wishes=(Wish.ASK,))  # or it waits for whichever broker throttles, as if that led it
         way, native = path(facts), self.record_buffer.direct_native
         if way == CHANGE and self.record_buffer.has_left_direct(buffer, now):
             if direct.failure is None or (len(native) and now > direct.failure.at + _EMPTIES_WITHIN):
-                self.lanes.prepare(direct.failure)
+                facts = facts._replace(wishes=(*facts.wishes, Wish.LANE))
             facts = facts._replace(lane=facts.lane._replace(emptied=True, batch_lane=bool(self.lanes.living)))
-        elif way == DIRECT and direct.gaps:
+        elif way != CHANGE and direct.gaps:
             closed = not direct.gaps.lets_in(buffer.tp, not len(native), now)
             facts = facts._replace(lane=facts.lane._replace(gap=closed))
-        return facts, path(facts)
+        return facts
 
     def _of_lane(
         self, facts: PartitionFacts, buffer: PartitionBuffer, now: float
-    ) -> tuple[PartitionFacts, BatchLane | None] | None:
-        placement, choice = self._placement, self._choice
-        if not placement.knows(buffer.topic):
+    ) -> tuple[PartitionFacts, BatchLane | None]:
+        choice = self._choice
+        if not self._holds.partitions.known(buffer.topic):
             # A lane that is new asks for its topics; that is no reason as long as the leader throttles anyway.
-            return facts._replace(unknown=facts.throttled_until is None), None
-        if placement.place(buffer, now):
-            return None
+            return facts._replace(unknown=facts.throttled_until is None, wishes=(Wish.ASK,)), None
+        if self._placement.can_place(buffer):
+            return facts._replace(wishes=(Wish.PLACE,)), None
         lane = choice.lane_for(buffer, now)
         facts = self._with_batch(facts, lane, buffer, now)
         closed = lane is None or lane.draining or lane.permit.denied or choice.is_closed(lane, buffer, now)

@@ -18,7 +18,7 @@ from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.record import KEY
 from safeproducer.pipeline.schedule import Schedule
-from safeproducer.policy.decision import TURN
+from safeproducer.policy.decision import TURN, Wish
 from safeproducer.policy.types import UNPLACED
 
 
@@ -32,12 +32,9 @@ class Placement:
     _metadata: Metadata
     _schedule: Schedule
 
-    def knows(self, topic: str) -> bool:
-        """Whether a broker has told of this topic; asks when none has."""
-        known = self.cluster.partitions.known(topic)
-        if not known:
-            self._metadata.want(topic)
-        return known
+    def ask(self, topic: str) -> None:
+        """Have brokers asked for this topic."""
+        self._metadata.want(topic)
 
     def refuse_missing(self, topic: str) -> None:
         """As librdkafka does once it knows that there is no such topic; look whether there is one by now."""
@@ -66,27 +63,29 @@ class Placement:
         found = self._record_buffer.of_topics((topic,))
         return any(buffer.waiting for buffer in found if buffer.partition != UNPLACED)
 
-    def place_before(self, buffer: PartitionBuffer, now: float) -> bool:
-        """Place the records that those of `buffer` wait behind, or have their topic asked for; whether none is left."""
+    def in_front(self, buffer: PartitionBuffer, now: float) -> tuple[Wish, ...] | None:
+        """Say what is to be done about records that those of `buffer` wait behind; None if they wait behind none."""
         unplaced = self._record_buffer.buffers.get((buffer.topic, UNPLACED))
         if unplaced is None or not unplaced.records or not self._has_placed(buffer.topic):
-            return True
-        if not self.knows(buffer.topic) or self.cluster.outdated.differ(buffer.topic, now):
-            return False
-        if unplaced.unresolved and buffer is not unplaced:
-            return False
-        self.place(unplaced, now)
-        return True
+            return None
+        if not self.cluster.partitions.known(buffer.topic):
+            return (Wish.ASK,)
+        if self.cluster.outdated.differ(buffer.topic, now) or (unplaced.unresolved and buffer is not unplaced):
+            return ()
+        return (Wish.PLACE,) if self.can_place(unplaced) else None
 
-    def place(self, buffer: PartitionBuffer, now: float) -> bool:
-        """Give records their partitions if the topic is known, and none of them is under way; whether that is so."""
-        if buffer.partition != UNPLACED or buffer.unresolved or not self.cluster.partitions.count(buffer.topic):
-            return False
+    def can_place(self, buffer: PartitionBuffer) -> bool:
+        """Whether its records name no partition, their topic is known, and none of them is under way."""
+        unplaced = buffer.partition == UNPLACED and not buffer.unresolved
+        return unplaced and bool(self.cluster.partitions.count(buffer.topic))
+
+    def place(self, topic: str, now: float) -> None:
+        """Give the records their partitions that name none."""
+        buffer = self._record_buffer.buffers[topic, UNPLACED]
         while buffer.records:
-            chosen = self.cluster.partitions.choose(buffer.topic, buffer.records[0][KEY], now)
+            chosen = self.cluster.partitions.choose(topic, buffer.records[0][KEY], now)
             self._place_first(buffer, chosen, now)
         self._schedule.alarm.hurry()
-        return True
 
     def _place_first(self, buffer: PartitionBuffer, partition: int, now: float) -> None:
         chosen = self._record_buffer.find((buffer.topic, partition))

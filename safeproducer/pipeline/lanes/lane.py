@@ -92,6 +92,7 @@ class Lane:
 class Renewing:
     """The sender's thread calls; any thread may ask for `count` and `due`.
 
+    - `permits()`: of the producer IDs that lanes take.
     - `on`: whether a fatal error is followed by another native producer. Else only used-up epochs are.
     - `refuses`: the policy on producer IDs is to refuse. Then there is an `end`: nothing follows this error any more.
     - `delivered()`: records so far, of a topic or of all. `apart`: see Holds.
@@ -100,7 +101,7 @@ class Renewing:
     - `causes`: how many there were, by the error's name.
     """
 
-    _permits: Callable[[], LanePermits]
+    permits: Callable[[], LanePermits]
     on: bool = False
     refuses: bool = False
     _limit: Renewals = field(default_factory=lambda: Renewals(DEFAULT_PRODUCER_IDS_PER_HOUR))
@@ -120,7 +121,7 @@ class Renewing:
         """For the native producer that comes in its place, None while it is not to be made. It is kept until then."""
         due = self._limit.due(now, self._delivered(failure.topic), failure.topic)
         if self._granted is None and max(due, self._ask_at) <= now:
-            permit, again = self._permits().renewal(now)
+            permit, again = self.permits().renewal(now)
             if permit.denied:
                 self._ask_at, due = min(again, now + LONGEST_WAIT), again
                 self.end = failure.error if self.refuses and failure.error is not USED_UP else None

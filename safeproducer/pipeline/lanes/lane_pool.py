@@ -39,14 +39,12 @@ class LaneMaker:
 
     - `make`: None when there never is a batch lane.
     - `replaceable`: whether others take over when one meets a fatal error.
-    - `permits()`: of the producer IDs that they take.
     - `not_made(error, seconds)` is called when one cannot be made, and that it is tried again so much later.
     """
 
     make: MakeNative | None
     replaceable: bool
     sinks: BatchSinks
-    permits: Callable[[], LanePermits]
     renewing: Renewing
     not_made: Callable[[Exception, float], None]
     made: int = 0
@@ -64,9 +62,10 @@ class LaneMaker:
         if failure is not None:
             made = self.renew(lambda: make(log), failure)
             return None if made is None else self.lane_of(made[0], log, made[1])
-        if (kind := self.permits().kind(needed)) is None or (native := self._attempt(lambda: make(log))) is None:
+        permits = self.renewing.permits()
+        if (kind := permits.kind(needed)) is None or (native := self._attempt(lambda: make(log))) is None:
             return None
-        return self.lane_of(native, log, self.permits().of_lane(kind))
+        return self.lane_of(native, log, permits.of_lane(kind))
 
     def renew(
         self, make: Callable[[], NativeProducer], failure: LaneFailure
@@ -130,7 +129,7 @@ class LanePool:
     ) -> None:
         sinks = BatchSinks(reports, numbers)
         self.renewing = renewing or Renewing(permits)
-        self.maker = LaneMaker(make, delivery.spreads or self.renewing.on, sinks, permits, self.renewing, not_made)
+        self.maker = LaneMaker(make, delivery.spreads or self.renewing.on, sinks, self.renewing, not_made)
         self.permits = permits
         fixed = delivery.own.lanes
         self._idle = IdleLanes(fixed, delivery.own.producer_ids_per_hour if delivery.idempotent else None)
@@ -163,15 +162,16 @@ class LanePool:
         """A lane made by somebody else; it is `new` if no other producer had it."""
         self._add(self.maker.lane_of(native, log, new=new))
 
-    def prepare(self, failure: LaneFailure | None = None) -> None:
-        """Make the first lane, which takes a while to get its producer ID and its connections.
+    def prepare(self, failure: LaneFailure | None = None) -> bool:
+        """Make the first lane, which takes a while to get its producer ID and its connections; whether it was made.
 
         `failure`: that of the direct lane, which it takes over from. In place of one that failed `grow()` makes it.
         """
         if self._lanes or self.renewing.waiting:
-            return
+            return False
         if (lane := self.maker.try_one(LaneLog(tells=True), True, failure)) is not None:
             self._add(lane)
+        return lane is not None
 
     def want(self, count: int) -> None:
         """There should be so many."""

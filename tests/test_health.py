@@ -205,6 +205,27 @@ def test_a_partition_that_lost_records_is_forgotten_where_others_get_through(mon
     assert not losses.known(101.0)
 
 
+def test_a_partition_that_flows_is_not_called_lost_between_two_deliveries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More is produced than brokers take: what is old fails, and what is younger is delivered a moment later."""
+    delivered, now = [0, 0], 100.0
+    losses = Losses(10.0)
+    losses.told_by(lambda topic, partition, late: "", lambda tp: tuple(delivered))  # type: ignore[arg-type,return-value]
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+    losses.cause("t", 0, late=True)
+    for _ in range(3):
+        delivered[:] = delivered[0] + 1, delivered[1] + 1
+        now += 0.5
+        losses.cause("t", 0, late=True)
+        assert not losses.known(now + 0.9)
+        assert losses.known(now + 1.0)
+    now += 0.5
+    losses.cause("t", 0, late=True)
+    assert not losses.known(now)
+    now += 0.5
+    losses.cause("t", 0, late=True)
+    assert losses.known(now)
+
+
 def test_a_fatal_error_comes_first(cluster: FakeCluster, plant_fatal: Callable[[SafeProducer], None]) -> None:
     """Not ok, and not ready."""
     producer = SafeProducer(config(cluster))

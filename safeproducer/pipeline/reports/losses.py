@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from safeproducer.kafka.advice import told_apart
-from safeproducer.policy.diagnosis import Cause, What
+from safeproducer.policy.diagnosis import SLOW, Cause, What
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
@@ -29,7 +29,7 @@ class Lost(NamedTuple):
 
     `delivered`: how many of the partition and of the producer had been delivered then. `cause`: a clause, or "".
     `code` and `reason`: the error's name and text for those that were refused, "" for those that failed at their
-    deadline.
+    deadline. `flows`: others of the partition were delivered between this failure and the one before.
     """
 
     since: float
@@ -39,6 +39,7 @@ class Lost(NamedTuple):
     code: str = ""
     times: int = 1
     reason: str = ""
+    flows: bool = False
 
 
 class Losses:
@@ -70,7 +71,8 @@ class Losses:
         if before is not None and before.delivered[0] == delivered[0]:
             since, count = before.since, before.times + 1 if before.code == code else 1
         first = delivered if before is None or since == now else before.delivered
-        self._by_tp[tp] = Lost(since, now, delivered if late else first, found, code, count, reason)
+        flows = before is not None and (before.flows if since < now else now < before.at + _STILL)
+        self._by_tp[tp] = Lost(since, now, delivered if late else first, found, code, count, reason, flows)
         return found
 
     def refused(self, tp: TopicPartition) -> bool:
@@ -87,7 +89,8 @@ class Losses:
         for tp, one in self._by_tp.copy().items():
             of_it, of_all = self._delivered(tp)
             alone = of_all == one.delivered[1]
-            if of_it == one.delivered[0] and (alone or now < one.at + self._timeout):
+            stands = not one.flows or now >= one.since + SLOW  # what is old fails, while younger ones are delivered
+            if of_it == one.delivered[0] and stands and (alone or now < one.at + self._timeout):
                 found[tp] = _cause(tp, one, alone, now, self._timeout)
         return found
 

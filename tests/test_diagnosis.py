@@ -20,10 +20,17 @@ from safeproducer.policy.diagnosis import Attempts, Cause, told_first
 from safeproducer.runtime import clock
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.fake.handlers import metadata
+from safeproducer.testing.fake.state.sasl import Credentials
 from tests.inside import engine_of
 
 MODES = ("auto", "held")
 SOON, OVER = 20.0, 2.0
+LOGIN = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "alice",
+    "sasl.password": "right",
+}
 BLAMES = re.compile(r"acknowledges n|answers, with|takes [\d.]+ s|is not there|callback|refused|throttles|client error")
 
 Make = Callable[..., SafeProducer]
@@ -620,3 +627,25 @@ def test_records_that_wait_for_a_broker_that_is_not_reached_are_counted_as_that(
 
     until(producer, lambda: (("t", 0), "client_error") in engine_of(producer).holds.hold_times(), send)
     assert (("t", 0), HoldReason.LEADER_SILENT) not in engine_of(producer).holds.hold_times()
+
+
+def test_what_a_broker_answers_is_told_by_the_lane_that_meets_it() -> None:
+    """On a long link the direct lane has no record, and connects to no broker again."""
+    with FakeCluster(brokers=3, users={"alice": "right"}) as cluster:
+        cluster.create_topic("t", 1, replication_factor=1)
+        config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200, **LOGIN}
+        producer = SafeProducer(config)
+
+        def send() -> None:
+            producer.produce("t", b"x", partition=0)
+
+        cluster.delay(0.1)
+        until(producer, lambda: engine_of(producer).holds.prefers_batches, send)
+        until(producer, lambda: not (producer.snapshot().unresolved or len(engine_of(producer).native)))
+        cluster._state.access.credentials = Credentials({"alice": "other"})
+        cluster._await(cluster._brokers[cluster.leader("t")[0]].cut)
+        until(producer, lambda: "refused the user name or the password" in said(producer), send)
+        until(producer, lambda: "client_error" in codes(producer), send)
+        assert producer.snapshot().last_error is not None
+        assert engine_of(producer).events.logins_refused
+        producer.close(0)

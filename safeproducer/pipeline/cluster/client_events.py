@@ -100,6 +100,10 @@ class ClientEvents:
 
     @interrupts.called_natively
     def on_error(self, error: KafkaError) -> None:
+        self._note(error)
+        self.callbacks.call(self.callbacks.error, error)
+
+    def _note(self, error: KafkaError) -> None:
         vague = error.code() == KafkaError._ALL_BROKERS_DOWN
         about = broker_in(error.str(), vague)
         lasts = error.fatal() or error.code() == KafkaError._FATAL
@@ -111,7 +115,6 @@ class ClientEvents:
         told = ClientError(meaning, *about, lasts, clock.real(), 0, vague=vague, cure=cure)
         told = self._updates.client_error(told, about)
         self.notifications.error(error, joined(meaning, cure), joined(told.sentence, told.cure))
-        self.callbacks.call(self.callbacks.error, error)
 
     @interrupts.called_natively
     def on_throttle(self, event: ThrottleEvent) -> None:
@@ -162,9 +165,9 @@ class ClientEvents:
 
     @interrupts.called_natively
     def on_batch_lane_error(self, error: KafkaError) -> None:
-        """The direct lane tells of the same brokers; only what concerns this lane alone is new."""
-        if error.fatal() or error.code() == KafkaError._FATAL:
-            self.on_fatal(error)
+        """Not for the application: the direct lane tells of the same brokers, if it is in use."""
+        fatal = error.fatal() or error.code() == KafkaError._FATAL
+        (self.on_fatal if fatal else self._note)(error)
 
     def on_fatal(self, error: KafkaError) -> None:
         """Note a fatal error. produce() only learns that there was one; poll() brings the error itself."""

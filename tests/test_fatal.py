@@ -176,8 +176,11 @@ def poll_on(producer: SafeProducer) -> None:
 @pytest.mark.parametrize(
     ("mode", "fatal"), [("auto", "stop"), ("held", "stop"), ("passthrough", "stop"), ("auto", "renew")]
 )
-def test_records_of_a_producer_that_gets_no_id_are_not_written(mode: str, fatal: str) -> None:
-    """Without a producer ID nothing is sent; the record, explain() and the exception name the right and the setting."""
+def test_records_of_a_producer_that_gets_no_id_are_not_written(
+    caplog: pytest.LogCaptureFixture, mode: str, fatal: str
+) -> None:
+    """Without a producer ID nothing is sent; the record, explain(), the exception and the log name the right and the
+    setting."""
     with FakeCluster() as cluster:
         cluster.create_topic("t")
         cluster.fail_next("InitProducerId", KafkaError.CLUSTER_AUTHORIZATION_FAILED, n=1000)
@@ -197,7 +200,7 @@ def test_records_of_a_producer_that_gets_no_id_are_not_written(mode: str, fatal:
                 producer.poll(0.1)
             except FatalError as error:
                 said += [str(error)] if error.args[0].fatal() else []
-        said += [producer.explain(), *(str(error) for error in errors if error.name() == "_PURGE_QUEUE")]
+        said += [producer.explain(), *(str(error) for error in errors if error.name() == "_PURGE_QUEUE"), caplog.text]
         assert {error.outcome for error in errors} == {"not_written"}
         for told in said:
             assert "IDEMPOTENT_WRITE" in told

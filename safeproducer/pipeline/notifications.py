@@ -18,6 +18,7 @@ from safeproducer.hooks import (
     TransactionEnded,
     WindowChanged,
 )
+from safeproducer.kafka.advice import joined, told_apart
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.policy.types import TopicPartition
 from safeproducer.policy.window import Window
@@ -61,6 +62,11 @@ class Notifications:
     def scrubbed(self, text: str) -> str:
         return self._scrub(text)
 
+    def _advised(self, error: KafkaError) -> str:
+        """Its text, and what to do where that is known."""
+        meaning, cure = told_apart(error.name(), error.str())
+        return self._scrub(f"{error.str()}. {joined(meaning, cure)}" if cure else error.str())
+
     def error(self, error: KafkaError, sentence: str, last: str) -> None:
         """librdkafka tells of an error. The first of each kind is logged. `last`: what snapshot() shows."""
         self.last_error = last
@@ -80,16 +86,18 @@ class Notifications:
             self._log(logger.warning, text, broker, name, seconds, self._meanwhile)
         self._call("throttled", Throttled(self.info, broker, name, seconds))
 
-    def fatal(self, error: KafkaError) -> None:
-        self._log(logger.critical, "fatal error %s: %s", error.name(), self._scrub(error.str()))
-        self._call("fatal_error", self.info, error)
+    def fatal(self, error: KafkaError, first: bool) -> None:
+        """Not the `first` time: only now it is known which error it was."""
+        self._log(logger.critical, "fatal error %s: %s", error.name(), self._advised(error))
+        if first:
+            self._call("fatal_error", self.info, error)
 
     def renewed(self, failure: NativeFailure, seconds: float) -> None:
         """Another native producer has taken the place of one that failed."""
         event = ProducerRenewed(self.info, failure.error, failure.number, failure.not_written, failure.unknown, seconds)
         text = "a native producer failed (%s: %s), and another one took its place after %.2f s; %d record(s) failed"
         count = failure.not_written + failure.unknown
-        self._log(logger.error, text, failure.error.name(), self._scrub(failure.error.str()), seconds, count)
+        self._log(logger.error, text, failure.error.name(), self._advised(failure.error), seconds, count)
         self._call("producer_renewed", event)
 
     def transaction_ended(self, outcome: str, seconds: float, doubt: str) -> None:

@@ -171,13 +171,13 @@ class ClientEvents:
 
     def on_fatal(self, error: KafkaError) -> None:
         """Note a fatal error. produce() only learns that there was one; poll() brings the error itself."""
-        first = self.fatal is None
-        if self.fatal is None or not self.fatal.fatal():
+        before = self.fatal
+        if before is None or not before.fatal():
             self.fatal = error
             if error.fatal():
                 self._updates.fatal_error(error)
-        if first:
-            self.notifications.fatal(error)
+            if before is None or error.fatal():
+                self.notifications.fatal(error, first=before is None)
 
 
 def _log(application: Any, line: tuple[Any, ...]) -> None:

@@ -227,7 +227,7 @@ class Hook:
         """For this package: that producer is garbage, and counts no more."""
 
     def producer_created(self, producer: ProducerInfo) -> None:
-        """A producer was constructed."""
+        """A producer was constructed, and takes records from now on."""
 
     def record_accepted(self, record: Record) -> None:
         """Inside produce(), after the call was made and before the record is handed to librdkafka.
@@ -327,7 +327,7 @@ class Hooks:
 
     @property
     def durations(self) -> list[Any]:
-        """What a sample of durations is told to, each once."""
+        """The takers of a sample of durations, each once."""
         return list(dict.fromkeys(hook._durations for hook in self._hooks if hook._durations is not None))
 
     def call(self, event: str, *args: Any) -> None:

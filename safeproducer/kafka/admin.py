@@ -27,9 +27,9 @@ from safeproducer.policy.window import BROKER_CONFIG, TOPIC_CONFIG, Announcement
 from safeproducer.runtime import forks
 
 TIMEOUT = 5.0
-"""Seconds of one request."""
+"""Seconds that one request may take."""
 HURRY = 1.0
-"""The same while a broker hangs, which may be this one."""
+"""Seconds that one request may take while a broker hangs, which may be the one that is asked."""
 _SERVERS = "bootstrap.servers"
 _QUIET = 0
 Values = Mapping[str, str | None]
@@ -229,7 +229,7 @@ class Change(NamedTuple):
 
 
 class ConfigWriter(ClusterReader):
-    """It changes configs as well."""
+    """A reader that changes configs as well."""
 
     def change(self, changes: Iterable[Change], timeout: float, *, only_check: bool) -> dict[int | str, Refusal | None]:
         """All changes of a broker or topic are made, or none; with `only_check` none. Never raises KafkaException."""

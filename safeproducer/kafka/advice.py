@@ -260,7 +260,7 @@ def advice(code_name: str, reason: str = "") -> str:
 
 
 def advice_to(code_name: str, reason: str) -> str:
-    """The same as a clause beside the reason, of an error that a broker gave; "" for those of librdkafka."""
+    """The advice as a clause beside the reason, of an error that a broker gave; "" for those of librdkafka."""
     if code_name.startswith("_") and code_name != "_INVALID_DIFFERENT_RECORD":
         return ""
     told = advice(code_name, reason).replace(f" ({_clean(reason)})", "")
@@ -268,13 +268,13 @@ def advice_to(code_name: str, reason: str) -> str:
 
 
 def joined(meaning: str, cure: str) -> str:
-    """Both as one sentence."""
+    """Meaning and cure as one sentence."""
     return f"{meaning}: {cure[0].lower()}{cure[1:]}" if cure else f"{meaning}."
 
 
 @lru_cache(maxsize=64)
 def told_apart(code_name: str, reason: str = "") -> tuple[str, str]:
-    """The same as two texts: what it means, without a full stop, and what to do, "" for nothing."""
+    """The advice as two texts: what it means, without a full stop, and what to do, "" for nothing."""
     clean = _clean(reason)
     for rule in _RULES:
         if code_name in rule.codes and (rule.reason is None or re.search(rule.reason, reason, re.IGNORECASE)):

@@ -114,7 +114,7 @@ class LaneClient:
         return failed is not None and (failed.code() != KafkaError._FATAL or clock.monotonic() >= self._unheard_until)
 
     def retire(self, error: KafkaError) -> None:
-        """It takes nothing more, and what it has ends as it would."""
+        """The client takes nothing more, and what it has ends as it would."""
         if self.failed is None:
             self.failed, self._purge_at = error, NEVER
 

@@ -34,7 +34,7 @@ if not getattr(sys, "_is_gil_enabled", lambda: True)():
 
 
 class ClientProducer(Producer):
-    """As the client makes it; it can be referred to weakly."""
+    """The producer of the client, which can be referred to weakly."""
 
     __slots__ = ("__weakref__",)
 
@@ -47,7 +47,7 @@ class NativeProducer(ClientProducer):
 
 
 KNOWS_CLUSTER_ID = hasattr(NativeProducer, "cluster_id")
-"""From confluent-kafka 2.16 on."""
+"""Whether the client has cluster_id(), as from confluent-kafka 2.16 on."""
 
 __all__ = [
     "KNOWS_CLUSTER_ID",

@@ -124,7 +124,7 @@ class Statistics:
 
 
 _LONGEST_AGE = 10**12
-"""Milliseconds."""
+"""Milliseconds: what librdkafka tells beyond that is no age."""
 
 
 _BEGUN = ("CONNECT", "SSL_HANDSHAKE", "APIVERSION_QUERY", "AUTH_HANDSHAKE", "AUTH_LEGACY", "AUTH_REQ")

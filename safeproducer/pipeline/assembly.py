@@ -146,7 +146,7 @@ def _why_lost(holds: Holds, topic: str, partition: int, late: bool) -> str:
 
 
 def _waking(sender: Sender, call: Callable[..., _T]) -> Callable[..., _T]:
-    """The same, after which the sender looks."""
+    """`call`, after which the sender looks."""
 
     def called(*args: Any) -> _T:
         result = call(*args)

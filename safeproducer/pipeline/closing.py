@@ -154,7 +154,7 @@ class Closing:
         self._info = info
         self.closers: dict[object, int] = {}
         self._report: CloseReport | None = None
-        """It counts once the engine is closed."""
+        """The answer of close(), which counts once the engine is closed."""
         self._ends: Release | None = None
         """What is to be ended then."""
         self._failed_before: int | None = None
@@ -304,7 +304,7 @@ class Closing:
             left.park()
 
     def report_loss(self, reason: str, taken: int = 0) -> None:
-        """Once, for records that nobody is told of any more; of so many the report was `taken`, and is to be run."""
+        """Tell once of records that nobody is told of any more; of so many the report was `taken`, and is to be run."""
         if not self._engine.route.usable or self._loss_reported:
             return
         self._loss_reported = True

@@ -160,8 +160,8 @@ class Inspection:
         return self._account(self._silent(), clock.monotonic())
 
     def look(self, least: float = 0.0, asked: str | None = None) -> tuple[Snapshot, Located, list[Cause]]:
-        """The same, with all that says what records wait for, also of a topic that is `asked` for. Partitions are left
-        out whose records all name them and have waited for less than `least` seconds."""
+        """The account, with all that says what records wait for, also of a topic that is `asked` for. Left out are
+        partitions whose records all name them and have waited for less than `least` seconds."""
         engine, now, silent = self._engine, clock.monotonic(), self._silent()
         counters, cluster, partitions = engine.counters, engine.holds.cluster, engine.holds.partitions
         losses = engine.failures.losses

@@ -202,7 +202,7 @@ class Parking:
         return None
 
     def _tell_of_new_objects(self, key: Key, found: list[Left]) -> None:
-        """Once: nothing is ever taken over where a callback is made anew for each producer."""
+        """Warn once: nothing is ever taken over where a callback is made anew for each producer."""
         for left in found:
             if not self._told and left.key.values == key.values and left.key.objects != key.objects:
                 self._told = True

@@ -22,9 +22,9 @@ from safeproducer.runtime.threads import WakeLock, allocate_lock, get_ident, sta
 LONGEST_SLEEP = 0.25
 """Seconds: what rang while a signal handler prevented the ring is found by then."""
 LONGEST_REST = 1.0
-"""The same of an idle producer."""
+"""Seconds that the sender of an idle producer sleeps at most."""
 _AWAKE = float("inf")
-"""It may have looked already: whoever wakes it has it look again."""
+"""The sender may have looked already: whoever wakes it has it look again."""
 _TURN_ENDS = 0.001
 _ROUND_UP = 0.00099
 """librdkafka waits for whole milliseconds; less than one would be no wait."""

@@ -127,7 +127,7 @@ class Transactions:
             )
 
     def _end(self, how: str) -> BaseException | None:
-        """It is committed or aborted; what a callback raised."""
+        """The transaction is committed or aborted; what a callback raised."""
         raised: BaseException | None = None
         self.open = False
         self._rests_since = clock.monotonic()

@@ -51,7 +51,7 @@ class OwnPermit:
         return answer
 
     def note(self, producer_id: int) -> None:
-        """It came of the permit. Only the first one counts."""
+        """This producer ID came of the permit. Only the first one counts."""
         if self._producer_id is None and self.permit is not None:
             self._producer_id = producer_id
             self._guard.note(self.permit, producer_id)

@@ -37,7 +37,7 @@ _RESTS, _SHORTLY = 1.0, 0.005
 """After it was in vain a round waits for so many seconds at most, for so long: a stopped process may hold the lock for
 hours."""
 MOST = 64
-"""Ledgers in a directory."""
+"""Ledgers that a directory has at most."""
 LATEST = HOUR + MOST_DEBT
 """Seconds from now, beyond which nothing that we wrote can be."""
 SIZE, VERSION = 64, 2

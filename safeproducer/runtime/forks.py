@@ -54,7 +54,7 @@ class Work:
 
 
 _all: set[weakref.ref[Work]] = set()
-"""It is no WeakSet: iterating over one raises an error when another thread adds to it meanwhile."""
+"""A plain set: iterating over a WeakSet raises an error when another thread adds to it meanwhile."""
 loading = Work()
 """Held by a thread of this library while it imports: a fork meanwhile would leave half a module to the child."""
 _stopped: dict[int, list[Work]] = {}

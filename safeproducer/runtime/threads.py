@@ -25,7 +25,7 @@ _LONGEST_WAIT = 3600.0
 allocate_lock: Callable[[], Any] = original.allocate_lock
 start_new_thread: Callable[..., int] = original.start_new_thread
 get_ident: Callable[[], int] = original.get_ident
-"""It is the thread's, not the greenlet's."""
+"""The number of the thread, not of the greenlet."""
 
 
 class _Thread:

@@ -33,7 +33,7 @@ class Totals(Generic[Key]):
         return self._known
 
     def join(self, source: Any) -> None:
-        """It counts from now on: once, however often it joins."""
+        """The source counts from now on: once, however often it joins."""
         while True:
             known = self._here()
             after = {**known[0], id(source): weakref.ref(source)}, known[1]
@@ -43,7 +43,7 @@ class Totals(Generic[Key]):
                 return
 
     def leave(self, source: Any) -> None:
-        """It is gone, and counts no more. The garbage collector may have cleared all references to it."""
+        """The source is gone, and counts no more. The garbage collector may have cleared all references to it."""
         if id(source) not in self._here()[0]:
             return
         counts = self._read(source)

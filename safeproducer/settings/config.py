@@ -22,7 +22,7 @@ from safeproducer.settings.own_settings import OWN_PREFIX, shown
 
 _BACKPRESSURE = "queue.buffering.backpressure.threshold"
 _MOST_BACKPRESSURE = 1_000_000
-"""librdkafka's own bound."""
+"""The most that librdkafka takes."""
 _NAMED_IN_ERROR = re.compile(r'configuration property:? "([^"]+)"|[`"]([a-z][a-z._]+)[`"]')
 
 
@@ -53,7 +53,7 @@ class Settings:
 
     @property
     def cluster(self) -> str:
-        """The same text for the same list of brokers, whatever their order."""
+        """A text for this list of brokers, whatever their order."""
         return _cluster(self.bootstrap_servers)
 
     @property

@@ -26,7 +26,7 @@ one that gets older in the middle of handing over splits the batch."""
 STATISTICS_MS = 500
 _LEAST_TICK_MS = 20
 _TICK_SHARE = 1 / 8
-"""Share of message.timeout.ms."""
+"""The share of message.timeout.ms between two statistics, at most."""
 _LINGER_MS = 5
 LISTEN_TO = "eos"
 """librdkafka's debug context for a lane's producer ID: a line at each change of its state, none for a record."""

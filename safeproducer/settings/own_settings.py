@@ -17,7 +17,7 @@ PRODUCER_IDS_POLICY = "safeproducer.producer.ids.policy"
 PRODUCER_IDS_LEDGER = "safeproducer.producer.ids.ledger"
 PRODUCER_IDS_REUSE_MS = "safeproducer.producer.ids.reuse.ms"
 OF_PRODUCER_IDS = (PRODUCER_IDS_POLICY, PRODUCER_IDS_LEDGER, PRODUCER_IDS_REUSE_MS)
-"""Read by id_settings."""
+"""The settings that id_settings reads."""
 MODE = "safeproducer.mode"
 _MODE_VARIABLE, _RUN_VARIABLE = "SAFEPRODUCER_MODE", "SAFEPRODUCER_RUN_MODE"
 MAX_BLOCK_MS = "safeproducer.max.block.ms"

@@ -29,7 +29,7 @@ _OBSERVED = {
     own_settings.REPLICATION: "off",
 }
 _BY_THEMSELVES = (LEDGER_VARIABLE, POLICY_VARIABLE)
-"""They win over settings, with or without this command."""
+"""Variables that win over settings, with or without this command."""
 
 
 def _given(args: tuple[Any, ...], config: Mapping[str, Any]) -> dict[str, Any] | None:

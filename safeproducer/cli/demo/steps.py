@@ -195,7 +195,7 @@ class Steps:
 
 
 def of_flow(entries: Sequence[JournalEntry], brokers: Collection[int]) -> Proof:
-    """Each broker acknowledged records."""
+    """Whether each broker acknowledged records."""
     taken = [entry for entry in entries if entry.outcome == "answered" and any(not b.error_code for b in entry.batches)]
     served = sorted({entry.broker for entry in taken})
     sentence = f"{len(taken):,} requests acknowledged, by brokers {_listed(served)}."

@@ -137,7 +137,7 @@ def expiration_unreadable(examined: Examined) -> list[Finding]:
 
 
 def broker_silent(examined: Examined) -> list[Finding]:
-    """It is in the cluster and does not answer, while others do: a follower may hang so for long."""
+    """A broker is in the cluster and does not answer, while others do: a follower may hang so for long."""
     found, facts = [], examined.replication.facts
     for broker in (broker for broker in examined.brokers if broker.refused in SILENT):
         number = broker.number

@@ -148,7 +148,7 @@ class _Lines:
         self._numbers: dict[CallSite, int] = {}
 
     def line(self, site: CallSite) -> str:
-        """The same text for the same line."""
+        """The text that stands for this line of code."""
         return str(site) if self._paths else f"line {self._numbers.setdefault(site, len(self._numbers) + 1)}"
 
     def text(self, sentence: str, place: Place) -> str:

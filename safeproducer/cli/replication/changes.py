@@ -83,7 +83,7 @@ def rows(facts: Facts, changes: Sequence[Change]) -> list[Document]:
 
 
 def kept_findings(kept: Rates) -> list[Finding]:
-    """Rates that somebody set."""
+    """A finding for each rate that somebody set, and that stays."""
     found = []
     for (broker, side), rate in sorted(kept.items()):
         text = f"{side('rate')} of broker {broker} stays {rate_text(rate)}: somebody has set it."

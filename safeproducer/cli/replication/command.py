@@ -46,7 +46,7 @@ _TAKES = {
     "throttle": {"reassignment", "rate", "replace", "yes"},
     "clear": {"reassignment", "yes"},
 }
-"""Action -> its options."""
+"""The options that each action takes."""
 _SMALL = 1_000_000
 """Bytes/s below which a rate is warned of."""
 _SHOWN: dict[str, Callable[..., str]] = {

@@ -160,7 +160,7 @@ class ClientEvents:
 
     @interrupts.called_natively
     def on_further_statistics(self, text: str) -> None:
-        """They come at the application's interval."""
+        """Statistics of a further lane, which come at the application's interval."""
         self.callbacks.call(self.callbacks.statistics, repaired(text, self.client_id))
 
     @interrupts.called_natively

@@ -292,7 +292,7 @@ class ClusterView:
             )
 
     def addressed(self, text: str) -> str:
-        """It with the host and port of each broker beside its number, where statistics have told them."""
+        """The text with the host and port of each broker beside its number, where statistics have told them."""
         told = [(node, it.name) for one in self.statistics.copy().values() for node, it in one.brokers.items()]
         names = {node: name.rpartition("/")[0] for node, name in told}
         return _BROKER.sub(lambda it: f"{it[0]} ({names[int(it[1])]})" if names.get(int(it[1])) else it[0], text)

@@ -250,7 +250,7 @@ class IdExpirations:
         return NEVER
 
     def _put_off(self, due: dict[Any, float], key: Any) -> None:
-        """It is asked again in a minute, whatever comes of it: the next owner shall not ask at once, too."""
+        """Ask about it again in a minute, whatever comes of it: the next owner shall not ask at once, too."""
         due[key] = max(due.get(key, 0.0), clock.monotonic() + _AFTER_FAILURE)
 
     def _tell_of(self, topic: str, age: float, horizon: Horizon) -> None:

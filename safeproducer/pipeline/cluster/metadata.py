@@ -35,7 +35,7 @@ _LONGEST_PAUSE = 1.0
 _ASK_FOR = 0.3
 """Seconds of one question: how long closing the producer may have to wait for it."""
 _ASK_FOR_MANY = 1.0
-"""The same of one for many topics, by a client that has to connect."""
+"""Seconds of one question for many topics, by a client that has to connect."""
 _UNCONNECTED = 0.02
 """Seconds behind one that found no broker connected: librdkafka tries to connect every 50 ms as long as one waits."""
 _SLICE = 0.1
@@ -256,7 +256,7 @@ class Metadata(BackgroundThread):
                         self._alone.discard(topic)
 
     def _miss(self, topic: str, asked_at: float, lane: Any) -> bool:
-        """It is not there; whether that is certain, and told."""
+        """The topic is not there; whether that is certain, and told."""
         if asked_at < self._missed.setdefault(topic, asked_at) + _CREATED_WITHIN:
             return False
         if topic not in self._missing:

@@ -159,7 +159,7 @@ class TopicCounters(Account):
         self.partitions: dict[int, PartitionCounters] = {}
 
     def _made(self) -> Report:
-        """It counts on the partition that the report names."""
+        """A report that counts on the partition which it names."""
         partitions = self.partitions
         only_errors, errors, report_queue, explained, offset_proves, *_ = reporting = self._reporting
 

@@ -176,7 +176,7 @@ class _Sampled(cycle):  # type: ignore[type-arg]
 
 
 class Durations:
-    """Of one producer. A record is met where it ends: as its batch, as its error, or else as a native report.
+    """How long records of one producer took. Each is met where it ends: in a batch, as an error, or in a native report.
 
     `taker` wants this `share` of all records, and picks from what `took()` offers it: by any thread, one in so many.
     """
@@ -218,7 +218,7 @@ class Durations:
         return reported
 
     def explaining(self, explained: Explained) -> Explained:
-        """The same, which is called once for each record that ends with an error."""
+        """`explained`, which is called once for each record that ends with an error."""
 
         def explain(error: KafkaError, message: Message) -> KafkaError:
             made = explained(error, message)

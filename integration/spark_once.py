@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from safeproducer.spark import BatchReport, SafeProducerSink
@@ -23,6 +24,14 @@ def forget_last(checkpoint: Path) -> None:
     (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
 
 
+def kill_workers() -> None:
+    """All that the daemon has forked."""
+    daemons = [one for one in psutil.Process().children(recursive=True) if "pyspark.daemon" in one.cmdline()]
+    for process in daemons:
+        if process.parent() in daemons:
+            process.kill()
+
+
 def run(spark: SparkSession, settings: dict[str, Any], step: dict[str, Any]) -> dict[str, Any]:
     """All that is there; how it ended."""
     reports: list[BatchReport] = []
@@ -35,7 +44,13 @@ def run(spark: SparkSession, settings: dict[str, Any], step: dict[str, Any]) -> 
     options = {name: value for name, value in options.items() if value is not None}
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(settings["input"])
     rows = lines.selectExpr("substring(value, 1, 3) key", step.get("value", "value"))
-    sink = SafeProducerSink(options, on_batch=reports.append)
+
+    def note(report: BatchReport) -> None:
+        reports.append(report)
+        if step.get("kill"):
+            kill_workers()
+
+    sink = SafeProducerSink(options, on_batch=note)
     began = time.monotonic()
     writer = rows.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
     query, error = writer.trigger(availableNow=True).start(), ""

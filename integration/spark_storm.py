@@ -19,13 +19,20 @@ STOP, STOPPED, DEATHS = "stop", "stopped", "deaths"
 _dice = random.Random()
 
 
+def stand_still() -> None:
+    """As arm(), and none dies."""
+    global CHANCE  # noqa: PLW0603 - of this worker
+    CHANCE = 0.0
+    arm()
+
+
 def arm() -> None:
     """In each worker, once."""
     folder = Path(os.environ[REPORTS]).parent
     carry_out, note = slot._Session.carry_out, slot._Session._note
 
-    def perhaps_die(where: str, chance: float = CHANCE) -> None:
-        if _dice.random() < chance:
+    def perhaps_die(where: str, part: float = 1) -> None:
+        if _dice.random() < CHANCE * part:
             with (folder / DEATHS).open("a") as file:
                 file.write(f"{where}\n")
             os.kill(os.getpid(), signal.SIGKILL)
@@ -42,7 +49,7 @@ def arm() -> None:
         return answer
 
     def noted(session: Any, batch: Any) -> Any:
-        perhaps_die("among rows", CHANCE / 10)
+        perhaps_die("among rows", 0.1)
         return note(session, batch)
 
     setattr(slot._Session, "carry_out", step)  # noqa: B010 - it is another function

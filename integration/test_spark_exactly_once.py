@@ -13,7 +13,7 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -194,6 +194,23 @@ def _signal(process: psutil.Process, number: int) -> None:
         process.send_signal(number)
 
 
+def committed_rows(kafka: KafkaCluster, topics: Sequence[str]) -> Counter[tuple[int, int]]:
+    """How often readers of committed records see each row: its file, and its number."""
+    seen: Counter[tuple[int, int]] = Counter()
+    for topic in topics:
+        committed = read_records(kafka.direct_bootstrap, topic, isolation="read_committed")
+        for record in itertools.chain.from_iterable(committed):
+            file, row, _ = (record.value or b"").decode().split("-")
+            seen[int(file), int(row)] += 1
+    return seen
+
+
+def producer_ids(kafka: KafkaCluster, topics: Sequence[str]) -> set[int]:
+    """Those that leaders remember."""
+    states = (kafka.admin.describe_producers(topic, partition) for topic in topics for partition in range(4))
+    return {state.producer_id for state in itertools.chain.from_iterable(states)}
+
+
 STORMS = [
     pytest.param(1, 12, 1, id="short"),
     *(pytest.param(seed, 200, 10, id=f"seed-{seed}", marks=pytest.mark.full) for seed in range(1, 11)),
@@ -220,26 +237,14 @@ def test_each_row_is_there_once_for_readers_of_committed_records(
             storm.end()
         finally:
             storm.kill()
-    seen: Counter[tuple[int, int]] = Counter()
-    uncommitted = 0
-    for topic in topics:
-        committed = read_records(kafka_once.direct_bootstrap, topic, isolation="read_committed")
-        for record in itertools.chain.from_iterable(committed):
-            file, row, _ = (record.value or b"").decode().split("-")
-            seen[int(file), int(row)] += 1
-        uncommitted += sum(map(len, read_records(kafka_once.direct_bootstrap, topic)))
+    seen = committed_rows(kafka_once, topics)
+    uncommitted = sum(len(log) for topic in topics for log in read_records(kafka_once.direct_bootstrap, topic))
     slots = sum((Counter(report["slots"]) for report in storm.reports()), Counter[str]())
     storm.met.update((tmp_path / DEATHS).read_text().splitlines())
     print(json.dumps({"rows": seen.total(), "uncommitted": uncommitted, "slots": slots, **storm.met}))
     assert set(seen) == set(itertools.product(range(storm.files), range(FILE_ROWS)))
     assert {place: count for place, count in seen.items() if count > 1} == {}
-    ids = {
-        found.producer_id
-        for topic in topics
-        for partition in range(4)
-        for found in kafka_once.admin.describe_producers(topic, partition)
-    }
-    assert len(ids) == SLOTS
+    assert len(producer_ids(kafka_once, topics)) == SLOTS
     assert storm.met["driver stopped"]
     assert uncommitted > storm.files * FILE_ROWS, "no fault met anything"
 
@@ -264,6 +269,18 @@ ELSEWHERE: list[dict[str, Any]] = [
 ]
 
 
+def write_files(folder: Path, files: int, count: int) -> list[str]:
+    """In `input`, so many rows each, one micro-batch after the other; all rows."""
+    (folder / "input").mkdir(parents=True)
+    width = len(str(files * count - 1))
+    rows = [f"{number:0{width}d}-{'x' * 90}" for number in range(files * count)]
+    for file in range(files):
+        path = folder / "input" / f"{file}.txt"
+        path.write_text("".join(f"{row}\n" for row in rows[file * count : (file + 1) * count]))
+        os.utime(path, (1_000_000_000 + file, 1_000_000_000 + file))
+    return rows
+
+
 def steps(folder: Path, kafka: KafkaCluster, topic: str, cores: str, each: list[dict[str, Any]]) -> dict[str, Any]:
     """By their names, how they ended."""
     settings = {
@@ -282,12 +299,7 @@ def test_replays_are_found_there_and_others_stop_the_query(kafka_once: KafkaClus
     """On two and on eight cores, with and without adaptive execution; with slot, batch and both counts."""
     topic = "replays"
     kafka_once.admin.create_topic(topic, 4, 3)
-    (tmp_path / "input").mkdir()
-    rows = [f"{number:05d}-{'x' * 50}" for number in range(3_000)]
-    for file in range(3):
-        path = tmp_path / "input" / f"{file}.txt"
-        path.write_text("".join(f"{row}\n" for row in rows[file * 1_000 : (file + 1) * 1_000]))
-        os.utime(path, (1_000_000_000 + file, 1_000_000_000 + file))
+    rows = write_files(tmp_path, 3, 1_000)
     found = steps(tmp_path, kafka_once, topic, "2,1", HERE) | steps(tmp_path, kafka_once, topic, "8,1", ELSEWHERE)
     print(json.dumps({name: one["error"][-300:] or one["slots"] for name, one in found.items()}))
     assert found["written"]["slots"] == [{"written": SLOTS}] * 3
@@ -343,6 +355,73 @@ def test_no_reader_waits_longer_than_the_time_out_of_a_transaction(
     assert seen()
 
 
+@pytest.mark.full
+def test_workers_that_die_behind_each_micro_batch_have_an_id_for_each_slot(
+    kafka_once: KafkaCluster, tmp_path: Path
+) -> None:
+    """A hundred times; at least once each new process would take another ID."""
+    topic, files = "ids", 100
+    kafka_once.admin.create_topic(topic, 4, 3)
+    write_files(tmp_path, files, 20)
+    found = steps(tmp_path, kafka_once, topic, "2,4", [{"name": "killed", "kill": True}])["killed"]
+    assert (found["error"], len(found["slots"])) == ("", files)
+    assert all(sum(slots.values()) == SLOTS for slots in found["slots"])
+    ids = producer_ids(kafka_once, [topic])
+    print(json.dumps({"micro-batches": files, "producer IDs": len(ids)}))
+    assert len(ids) == SLOTS
+
+
+# --- two drivers -----------------------------------------------------------------------------------------------------
+
+
+def test_another_driver_with_other_slots_is_refused_or_takes_over(kafka_once: KafkaCluster, tmp_path: Path) -> None:
+    """The first one, all of it, stands still between flush and commit of its slot. With other slots on the same
+    checkpoint another one is refused; told to take over it writes the micro-batch, and the first one goes on."""
+    topics, still = ("two-a", "two-b"), {"safeproducer.spark.on.worker": "integration.spark_storm:stand_still"}
+    own = {**once("two"), **still, "safeproducer.spark.slots": "1"}
+    first = Storm(kafka_once, tmp_path, "sink", topics, rows=FILE_ROWS, options=own)
+    second = Storm(kafka_once, tmp_path, "sink", topics, rows=FILE_ROWS, options=once("two"))
+    first.prepare(replicas=3)
+    stopped: list[psutil.Process] = []
+    try:
+        for _ in range(2):
+            first.add_file()
+        first.start()
+        first.until(lambda: first.reported(1), "two micro-batches are written")
+        (tmp_path / STOP).touch()
+        first.add_file()
+        first.until((tmp_path / STOPPED).exists, "its worker stands still")
+        stopped = first.tree()
+        for process in stopped:
+            _signal(process, signal.SIGSTOP)
+        second.prepare_settings()
+        second.start()
+        assert second.driver is not None
+        assert second.driver.wait(120) == 1
+        assert "two has 1 slots, whose rows would be written twice" in second.output()
+        second.options = {**second.options, "safeproducer.spark.adopt.from": "2"}
+        second.prepare_settings()
+        second.start()
+        second.until(lambda: second.reported(2), "it takes over")
+        for process in stopped:
+            _signal(process, signal.SIGCONT)
+        assert first.driver is not None
+        assert first.driver.wait(120) == 1
+        second.files = first.files
+        second.add_file()
+        second.until(lambda: second.reported(3), "it goes on")
+        second.end()
+    finally:
+        for process in stopped:
+            _signal(process, signal.SIGKILL)
+        first.kill()
+        second.kill()
+    assert "slots=2" in second.output()
+    assert committed_rows(kafka_once, topics) == Counter(itertools.product(range(4), range(FILE_ROWS)))
+
+
+# --- what it costs ---------------------------------------------------------------------------------------------------
+
 AT_LEAST_ONCE = {f"safeproducer.spark.{name}": None for name in ("guarantee", "sink.id", "slots", "marker.topic")}
 
 
@@ -353,11 +432,7 @@ def test_what_it_costs(kafka_once: KafkaCluster, tmp_path: Path) -> None:
     for name, files, count in (("small", 20, 100), ("large", 1, 1_000_000)):
         topic, folder = f"cost-{name}", tmp_path / name
         kafka_once.admin.create_topic(topic, 6, 3)
-        (folder / "input").mkdir(parents=True)
-        for file in range(files):
-            path = folder / "input" / f"{file}.txt"
-            path.write_text("".join(f"{row:06d}-{file}-{'x' * 90}\n" for row in range(count)))
-            os.utime(path, (1_000_000_000 + file, 1_000_000_000 + file))
+        write_files(folder, files, count)
         each: list[dict[str, Any]] = []
         for turn in range(4):
             own = {"safeproducer.spark.sink.id": f"{topic}-{turn}"}

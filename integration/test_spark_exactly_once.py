@@ -290,7 +290,7 @@ def steps(folder: Path, kafka: KafkaCluster, topic: str, cores: str, each: list[
         "steps": each,
     }
     (folder / "steps.json").write_text(json.dumps(settings))
-    done = run_script(Path(spark_once.__file__), [str(folder / "steps.json")], folder, cores=cores, timeout=600)
+    done = run_script(Path(spark_once.__file__), [str(folder / "steps.json")], folder, cores=cores, timeout=3_000)
     assert done.returncode == 0, done.stderr[-5000:]
     return {line["name"]: line for line in done.tasks}
 

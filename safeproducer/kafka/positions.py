@@ -14,14 +14,7 @@ from safeproducer.runtime import clock, forks
 
 _SILENT = logging.Logger("safeproducer.positions")
 _SILENT.disabled = True
-_PASSES = frozenset(
-    {
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError._TIMED_OUT,
-    }
-)
+_PASSES = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "_TIMED_OUT"})
 _ROUND, _PAUSE = 5.0, 0.1
 
 
@@ -61,12 +54,11 @@ class Positions:
                         raise KafkaException(one.error)
                 return [(one.offset, one.metadata) for one in answers]
             except KafkaException as error:
-                if error.args[0].code() not in _PASSES or clock.monotonic() >= until:
+                if error.args[0].name() not in _PASSES or clock.monotonic() >= until:
                     raise
             # Of a coordinator that it may not ask for it tells here alone.
-            told = self._consumer.poll(_PAUSE)
-            refusal = None if told is None else told.error()
-            if refusal is not None and refusal.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            refusal = (told := self._consumer.poll(_PAUSE)) and told.error()
+            if refusal and refusal.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                 raise KafkaException(refusal)
 
     def send_to(self, producer: Any, partition: int, offset: int, metadata: str) -> None:

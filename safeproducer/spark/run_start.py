@@ -36,16 +36,12 @@ def begin(options: Options, sink: ExactlyOnce, batch_id: int, query_id: str) -> 
     except ConfigurationError:
         raise  # it says what is wrong, and is a KafkaException, too
     except KafkaException as error:
-        code, why = error.args[0].name(), explained(str(error.args[0].name()), str(error.args[0].str()), sink)
+        code, text = error.args[0].name(), str(error.args[0].str())
     else:
         return notes
-    if code in FENCED:
-        problem = f"another driver began with it at the same moment, and one of the two goes on: {why}"
-        raise refused(SINK_ID, sink.sink_id, problem, "Run one query with this name")
-    problem = f"its markers cannot be read from this driver: {why}"
-    raise refused(
-        SINK_ID, sink.sink_id, problem, "The driver needs the rights of the tasks, their secrets, and brokers"
-    )
+    problem = "another driver began with it at the same moment" if code in FENCED else "its markers cannot be read"
+    way_out = "Run one query with this name. Its driver needs the rights of the tasks, their secrets, and brokers"
+    raise refused(SINK_ID, sink.sink_id, f"{problem}: {explained(code, text, sink)}", way_out)
 
 
 def _claim(config: dict[str, object], claim: Positions, sink: ExactlyOnce, batch_id: int, query_id: str) -> None:

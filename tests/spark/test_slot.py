@@ -524,7 +524,7 @@ def test_retention_that_cannot_be_read_is_a_note(cluster: FakeCluster, once: Onc
 def test_a_driver_without_rights_is_told_which(cluster: FakeCluster, once: Once) -> None:
     """As a task is."""
     cluster.fail_next("OffsetFetch", 30, 3)
-    with pytest.raises(ConfigurationError, match=r"cannot be read from this driver: .* --group 'sink-'"):
+    with pytest.raises(ConfigurationError, match=r"markers cannot be read: .* --group 'sink-'"):
         start(once(), 0)
 
 

@@ -65,6 +65,13 @@ def kafka_once() -> Iterator[KafkaCluster]:
         yield cluster
 
 
+@pytest.fixture
+def tap(kafka_once: KafkaCluster) -> Iterator[Tap]:
+    """Between clients and brokers."""
+    with Tap(kafka_once) as found:
+        yield found
+
+
 @dataclass
 class Storm(RunningQuery):
     """The query in a storm of faults. `drivers`: how often one is killed."""
@@ -219,24 +226,23 @@ STORMS = [
 
 @pytest.mark.parametrize(("seed", "files", "drivers"), STORMS)
 def test_each_row_is_there_once_for_readers_of_committed_records(
-    kafka_once: KafkaCluster, tmp_path: Path, seed: int, files: int, drivers: int
+    kafka_once: KafkaCluster, tap: Tap, tmp_path: Path, seed: int, files: int, drivers: int
 ) -> None:
     """And all of them have `slots` producer IDs, however many workers died."""
     name = f"storm-{seed}-{files}"
     topics = f"{name}-a", f"{name}-b"
-    with Tap(kafka_once) as tap:
-        storm = Storm(kafka_once, tmp_path, "sink", topics, rows=FILE_ROWS, options=once(name) | ARMED, drivers=drivers)
-        storm.dice, storm.tap = Random(seed), tap
-        storm.prepare(replicas=3)
-        try:
-            for _ in range(files - 1):
-                storm.add_file()
-            storm.start()
-            storm.weather()
-            storm.driver_stopped()
-            storm.end()
-        finally:
-            storm.kill()
+    storm = Storm(kafka_once, tmp_path, "sink", topics, rows=FILE_ROWS, options=once(name) | ARMED, drivers=drivers)
+    storm.dice, storm.tap = Random(seed), tap
+    storm.prepare(replicas=3)
+    try:
+        for _ in range(files - 1):
+            storm.add_file()
+        storm.start()
+        storm.weather()
+        storm.driver_stopped()
+        storm.end()
+    finally:
+        storm.kill()
     seen = committed_rows(kafka_once, topics)
     uncommitted = sum(len(log) for topic in topics for log in read_records(kafka_once.direct_bootstrap, topic))
     slots = sum((Counter(report["slots"]) for report in storm.reports()), Counter[str]())
@@ -374,6 +380,7 @@ def test_workers_that_die_behind_each_micro_batch_have_an_id_for_each_slot(
 # --- two drivers -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("tap")
 def test_another_driver_with_other_slots_is_refused_or_takes_over(kafka_once: KafkaCluster, tmp_path: Path) -> None:
     """The first one, all of it, stands still between flush and commit of its slot. With other slots on the same
     checkpoint another one is refused; told to take over it writes the micro-batch, and the first one goes on."""

@@ -111,3 +111,27 @@ def test_rights_that_are_missing_are_named_one_by_one(kafka_secure: KafkaCluster
     if not of_driver:
         (log,) = read_records(kafka_secure.direct_bootstrap, topic, isolation="read_committed")
         assert [record.value for record in log] == [b"x"]
+
+
+def test_a_time_out_above_that_of_brokers_is_named(kafka_secure: KafkaCluster) -> None:
+    """Kafka's default is 15 minutes."""
+    sink = f"r{uuid.uuid4().hex[:8]}"
+    kafka_secure.admin.create_topic(sink, 1)
+    options = Options.parse(
+        {
+            "kafka.bootstrap.servers": kafka_secure.direct_bootstrap,
+            "topic": sink,
+            "safeproducer.spark.guarantee": "exactly_once",
+            "safeproducer.spark.sink.id": sink,
+            "safeproducer.spark.slots": "1",
+            "safeproducer.spark.marker.topic": sink,
+            "safeproducer.spark.transaction.timeout": "901",
+        }
+    )
+    assert options.exactly_once is not None
+    with pytest.raises(ConfigurationError) as raised:
+        begin(options, options.exactly_once, 0, "query")
+    told = (
+        "safeproducer.spark.transaction.timeout=901 is above the brokers' transaction.max.timeout.ms. Make it shorter"
+    )
+    assert told in str(raised.value)

@@ -59,7 +59,7 @@ class Marker:
             batch, query, rows, total = fields if version == str(_VERSION) else [""]
             return cls(int(batch), query, Print(int(rows), int(total)))
         except ValueError:
-            problem = f"group {sink.group} has an offset in {sink.marker_topic} that is no marker: others commit there"
+            problem = f"one of its groups has an offset in {sink.marker_topic} that is no marker: others commit there"
         raise _refused(sink, problem, f"Choose another name, or another {MARKER_TOPIC}")
 
 
@@ -138,14 +138,12 @@ def is_written(found: Marker | None, sink: ExactlyOnce, slot: int, batch: int, q
 # --- the driver ------------------------------------------------------------------------------------------------------
 
 
-def check_start(
-    sink: ExactlyOnce, slots_before: int | None, found: Sequence[Marker | None], batch: int, query: str
-) -> None:
+def check_start(sink: ExactlyOnce, slots_before: int, found: Sequence[Marker | None], batch: int, query: str) -> None:
     """Raise ConfigurationError unless the first micro-batch of a run goes on where the slots are.
 
-    `slots_before`: how many the sink had before; None if nobody says so. `found`: of each slot.
+    `slots_before`: how many the sink had before. `found`: of each slot.
     """
-    if sink.adopt_from != batch and slots_before not in (None, sink.slots):
+    if sink.adopt_from != batch and slots_before != sink.slots:
         problem = f"{SINK_ID}={sink.sink_id} has {slots_before} slots, whose rows would be written twice"
         way_out = f"Set it to {slots_before}, or change it at a micro-batch that none of them has written, with "
         raise refused(SLOTS, str(sink.slots), problem, f"{way_out}{ADOPT_FROM}={batch}")

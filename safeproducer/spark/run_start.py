@@ -51,9 +51,10 @@ def _claim(config: dict[str, object], claim: Positions, sink: ExactlyOnce, batch
     nothing, or what the other has replaced since, cannot commit.
     """
     owner = _owner(config, sink, "slots")
-    ((before, _),) = claim.committed(range(1))
-    check_start(sink, before if before >= 0 else None, _markers(config, sink), batch_id, query_id)
-    if 0 <= before != sink.slots:
+    (said,) = claim.committed(range(1))
+    before = (Marker.of(*said, sink) or Marker(sink.slots, "", Print())).batch
+    check_start(sink, before, _markers(config, sink), batch_id, query_id)
+    if before != sink.slots:
         # A driver that stood still, and its tasks, still have the slots of before. They are fenced as by a task, and
         # those that come later find another query's marker in each.
         former = replace(sink, slots=before)

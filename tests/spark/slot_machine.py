@@ -235,9 +235,9 @@ class Driver:
             yield
         found = [brokers.markers.get((rules.group(sink), slot)) for slot in range(self.slots)]
         yield
-        slots_before = before.batch if before is not None and rules.claims != "no" else None
+        slots_before = before.batch if before is not None and rules.claims != "no" else self.slots
         rules.check_start(sink, slots_before, found, batch, "query")
-        if slots_before is not None and slots_before != self.slots:
+        if slots_before != self.slots:
             yield from self._take_over(replace(sink, slots=slots_before), batch)
         said = Marker(self.slots, "slots", Print())
         request: Callable[[], None] = partial(owner.commit, claim, said)

@@ -198,14 +198,14 @@ def mark(batch: int, query: str = "query") -> Marker:
 
 
 GOOD = [
-    (None, [None, None], 0),
+    (2, [None, None], 0),
     (2, [mark(0), None], 0),
     (2, [mark(4), mark(4)], 5),
     (2, [mark(5), mark(4)], 5),
-    (None, [mark(5), mark(5)], 5),
+    (2, [mark(5), mark(5)], 5),
 ]
 BAD = [
-    (None, [mark(7), mark(7)], 0, "older copy"),
+    (2, [mark(7), mark(7)], 0, "older copy"),
     (2, [mark(6), mark(5)], 5, "older copy"),
     (2, [mark(0, "former"), mark(0, "former")], 0, "checkpoint was deleted"),
     (2, [mark(4, "former"), mark(4)], 5, "a second query"),
@@ -217,15 +217,13 @@ BAD = [
 
 
 @pytest.mark.parametrize(("before", "found", "batch"), GOOD)
-def test_a_run_begins_where_the_slots_are(before: int | None, found: list[Marker | None], batch: int) -> None:
+def test_a_run_begins_where_the_slots_are(before: int, found: list[Marker | None], batch: int) -> None:
     """Each is at this micro-batch or the one before."""
     check_start(SINK, before, found, batch, "query")
 
 
 @pytest.mark.parametrize(("before", "found", "batch", "told"), BAD)
-def test_a_run_that_cannot_know_is_refused(
-    before: int | None, found: list[Marker | None], batch: int, told: str
-) -> None:
+def test_a_run_that_cannot_know_is_refused(before: int, found: list[Marker | None], batch: int, told: str) -> None:
     """In one sentence with the way out."""
     with pytest.raises(ConfigurationError, match=told) as raised:
         check_start(SINK, before, found, batch, "query")
@@ -233,7 +231,7 @@ def test_a_run_that_cannot_know_is_refused(
 
 
 @pytest.mark.parametrize(("before", "found", "batch", "told"), BAD)
-def test_adopting_takes_over_once(before: int | None, found: list[Marker | None], batch: int, told: str) -> None:
+def test_adopting_takes_over_once(before: int, found: list[Marker | None], batch: int, told: str) -> None:
     """At the micro-batch that it names, and not over later ones of the same query. The task takes over, too."""
     sink = ExactlyOnce("sink", 2, "markers", 60, adopt_from=batch)
     if told == "older copy":

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from safeproducer.errors import ConfigurationError
 from safeproducer.kafka import positions
@@ -441,6 +442,15 @@ def test_a_driver_that_is_refused_fences_nobody(
     monkeypatch.setattr(slot._Session, "carry_out", stopped)
     assert attempt(once(), ROWS).slot == "written"
     assert seen(cluster) == WHOLE
+
+
+def test_an_offset_that_says_nothing_of_slots_is_refused(cluster: FakeCluster, once: Once) -> None:
+    """Somebody else commits in this group: 4 000 000 000 of them would be fenced one by one."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "sink-slots", "log_level": 0})
+    consumer.commit(offsets=[TopicPartition(MARKERS, 0, 4_000_000_000)], asynchronous=False)
+    consumer.close()
+    with pytest.raises(ConfigurationError, match=r"one of its groups has an offset in safeproducer-markers that is no"):
+        start(once(safeproducer_spark_adopt_from="0"), 0)
 
 
 def test_a_refusal_of_the_driver_says_one_thing(cluster: FakeCluster, once: Once) -> None:

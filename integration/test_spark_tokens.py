@@ -176,7 +176,7 @@ def streamed(made: dict[str, str], door: str, folder: Path, life: float) -> Fini
             "spark.eventLog.compress": "false",
         },
         environment={REPORTS: str(folder / "reports"), spark_tokens.LIVES: str(life), LOGIN: login},
-        timeout=1_100,
+        timeout=2_400,
     )
     (folder / "output").write_text(done.stdout + done.stderr)
     return done
@@ -192,7 +192,7 @@ def least_told(folder: Path, *running: Future[Finished]) -> int:
 def kill_workers(told: Callable[[], int], seconds: float, pause: float) -> int:
     """One after a pause, if the queries went on since the last one; for so long from their first report on, and until
     some are killed. How many."""
-    until(told, "both queries write", 240)
+    until(told, "both queries write", 600)
     began, killed, before = time.monotonic(), 0, 0
     while time.monotonic() < began + seconds or killed < FEW:
         time.sleep(pause)
@@ -207,8 +207,8 @@ def kill_workers(told: Callable[[], int], seconds: float, pause: float) -> int:
 @pytest.mark.parametrize(
     ("life", "seconds"),
     [
-        pytest.param(6, 24, id="short", marks=pytest.mark.timeout(600)),
-        pytest.param(60, 600, id="full", marks=[pytest.mark.full, pytest.mark.timeout(1_200)]),
+        pytest.param(6, 24, id="short", marks=pytest.mark.timeout(1_200)),
+        pytest.param(60, 600, id="full", marks=[pytest.mark.full, pytest.mark.timeout(2_400)]),
     ],
 )
 def test_streams_outlive_their_tokens(

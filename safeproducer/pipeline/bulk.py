@@ -8,10 +8,9 @@ That is for the sink of Spark. It is no method of SafeProducer, whose methods ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -283,18 +282,17 @@ def produce_pairs(
 
 
 def produce_records(
-    engine: Engine, topic: str, columns: Iterable[Iterable[Any]], callback: Callable[..., Any], refused: Any
+    engine: Engine, topic: str, records: Iterable[Sequence[Any]], callback: Callable[..., Any], refused: Any
 ) -> None:
-    """As produce_pairs(), of values, keys, timestamps and headers, of which nothing is checked or noted any more.
+    """As produce_pairs(), of (value, key, timestamp, headers), of which nothing is checked or noted any more.
     `refused` takes produce()'s arguments."""
     counters, route = engine.counters, engine.route
     account = counters.open(topic)
-    values, keys, *extras = columns
-    name, partition, report, none = map(repeat, (topic, ANY_PARTITION, account.bind(callback)[1], None))
-    for record in zip(name, values, keys, partition, report, none, *extras, strict=False):
+    report = account.bind(callback)[1]
+    for value, key, timestamp, headers in records:
         account.accepted += 1  # as in produce()
         try:
-            route.send(*record)
+            route.send(topic, value, key, ANY_PARTITION, report, None, timestamp, headers)
         except NOT_ACCEPTED:
             account.accepted -= 1
         except BaseException:
@@ -302,7 +300,7 @@ def produce_records(
             raise
         else:
             continue
-        refused(*record[:4], callback, *record[5:])
+        refused(topic, value, key, ANY_PARTITION, callback, None, timestamp, headers)
 
 
 class Block(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,9 @@ def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, repor
 def _loop(columns: Columns, topic: str | None, kafka: SafeProducer) -> tuple[Loop, int]:
     """The function that produces rows with these columns, and how many at once."""
     if columns.has_extras:
+        alone = topic is not None and columns.partition is None and engine_of(kafka).route.goes_direct
+        if alone and _are_distinct(columns, topic):
+            return partial(_at_once, str(topic), kafka), columns.rows
         return partial(_with_extras, topic, kafka), _POLL_EVERY
     names = columns.topic_names(topic)
     if placings := _placings(kafka, names):
@@ -217,18 +221,28 @@ def _placed(topic: str | None, produce: Produce, columns: Columns, callback: Cal
             again(name, value, key, partition, callback)
 
 
+def _at_once(topic: str, kafka: SafeProducer, columns: Columns, callback: Callback, again: Again) -> None:
+    """Rows with headers or a timestamp, of which no two have the same value and key. They are made once for the whole
+    Arrow batch: each step over a column costs as much for a few rows as for hundreds."""
+    engine, left = engine_of(kafka), columns.rows
+    # What produce() notes for each record: once for all. The names of headers are checked.
+    engine.counters.report_queue.note_headers(topic, columns.headers if columns.ids is None else columns.ids)
+    engine.questions.expirations.timestamps.note(topic, columns.oldest)
+    rows = zip(columns.values(), columns.keys(), columns.timestamps(), columns.all_headers(), strict=True)
+    while left > 0 and engine.route.goes_direct:
+        produce_records(engine, topic, islice(rows, _POLL_EVERY), callback, again)
+        kafka.poll(0)
+        left -= _POLL_EVERY
+    if left > 0:
+        for part in columns.slice(columns.rows - left, left).parts(_POLL_EVERY):
+            _with_extras(topic, kafka, part, callback, again)
+            kafka.poll(0)
+
+
 def _with_extras(topic: str | None, kafka: SafeProducer, columns: Columns, callback: Callback, again: Again) -> None:
     names, values, keys, timestamps = columns.topics(topic), columns.values(), columns.keys(), columns.timestamps()
     extras, produce = columns.all_headers(), kafka.produce
-    distinct = len(set(values)) == len(values) or len(set(zip(names, values, keys, strict=True))) == len(values)
-    engine = engine_of(kafka)
-    if distinct and columns.topic is None and columns.partition is None and engine.route.goes_direct:
-        # What produce() notes for each record: once for all. The names of headers are checked.
-        engine.counters.report_queue.note_headers(names[0], columns.headers)
-        expirations = engine.questions.expirations
-        expirations.timestamps.note(names[0], columns.oldest)
-        produce_records(engine, names[0], (values, keys, timestamps, extras), callback, again)
-        return
+    distinct = _are_distinct(columns, topic)
     rows = zip(names, values, keys, columns.partitions(), timestamps, extras, strict=True)
     for row, (name, value, key, partition, timestamp, headers) in enumerate(rows):
         report = callback if distinct else partial(callback, row=row)
@@ -236,3 +250,11 @@ def _with_extras(topic: str | None, kafka: SafeProducer, columns: Columns, callb
             produce(name, value, key, partition, report, None, timestamp, headers)
         except NOT_ACCEPTED:
             again(name, value, key, partition, report, None, timestamp, headers)
+
+
+def _are_distinct(columns: Columns, topic: str | None) -> bool:
+    """Whether topic, value and key tell its rows from each other."""
+    values = columns.values()
+    if len(set(values)) == columns.rows:
+        return True
+    return len(set(zip(columns.topics(topic), values, columns.keys(), strict=True))) == columns.rows

@@ -19,7 +19,10 @@ from safeproducer.spark.options import Options
 from safeproducer.spark.schema_check import check_schema
 from safeproducer.spark.sink import _only_written
 from safeproducer.spark.task import Task, write_task
+from safeproducer.spark.worker_producers import producers
 from safeproducer.testing import FakeCluster
+from tests.contract.support import poll_until
+from tests.inside import engine_of
 from tests.spark.arrow import HEADERS, batch, rows
 from tests.spark.conftest import MakeOptions
 
@@ -57,6 +60,19 @@ def test_the_position_of_a_row_is_its_id(more: dict[str, Any], cluster: FakeClus
             for record in cluster.log("rows", partition):
                 number = int(record.value or b"") % 1500
                 assert [name for name, _ in record.headers or ()] == (["h", "sp-id"] if number % 2 else ["sp-id"])
+
+
+def test_an_id_counts_as_a_header(cluster: FakeCluster, options: MakeOptions) -> None:
+    """A record that a quota rejects is not sent again without it: a report brings no headers back."""
+    made = options(**POSITION)
+    write_task([rows(0, 10)], made, TASK)
+    (worker,) = producers._idle.values()
+    poll_until(worker.kafka, lambda: engine_of(worker.kafka).route.goes_direct)
+    rejections = engine_of(worker.kafka).counters.report_queue.rejections
+    assert rejections is not None
+    rejections.with_headers.clear()
+    write_task([rows(10, 10)], made, TASK)
+    assert rejections.with_headers == {"rows"}
 
 
 def test_each_attempt_gives_a_row_the_same_id(cluster: FakeCluster, options: MakeOptions) -> None:

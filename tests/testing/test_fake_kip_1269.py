@@ -133,7 +133,7 @@ def test_a_downgraded_broker_hangs_up_and_an_upgraded_one_answers(cluster: FakeC
 
 @pytest.mark.filterwarnings("ignore:read_text is deprecated")
 def test_stock_clients_do_not_mind(cluster: FakeCluster) -> None:
-    """librdkafka still chooses version 10, kafka-python 9, and both deliver."""
+    """librdkafka still chooses version 10, kafka-python 9 or 8, and both deliver."""
     cluster.create_topic("t", config={RETAIN: "20"})
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     producer.produce("t", b"a")
@@ -142,5 +142,5 @@ def test_stock_clients_do_not_mind(cluster: FakeCluster) -> None:
     other = kafka.KafkaProducer(bootstrap_servers=cluster.bootstrap.split(","))
     other.send("t", b"b").get(10)
     other.close(5)
-    assert [entry.version for entry in cluster.journal("Produce")] == [10, 9]
+    assert [entry.version for entry in cluster.journal("Produce")] in ([10, 9], [10, 8])  # kafka-python 3 and 2
     assert [record.value for record in cluster.log("t")] == [b"a", b"b"]

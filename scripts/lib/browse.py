@@ -21,6 +21,11 @@ LOOKS = ("light", 1280), ("dark", 1280), ("light", 400)
 # What people search for, and the page that must be among the first three hits.
 SEARCHES = {
     "install": "docs/use/quickstart",
+    "kafka-python": "docs/use/migrate",
+    "java producer": "docs/use/migrate",
+    "partitioner": "docs/use/migrate",
+    "why it exists": "docs/use/why",
+    "exactly once": "docs/use/spark-exactly-once",
     "quick start": "docs/use/quickstart",
     "examples": "docs/use/examples",
     "without a change": "docs/use/run",

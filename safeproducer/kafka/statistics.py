@@ -122,6 +122,12 @@ class Statistics:
     asks_id: tuple[float, bool] = (NEVER, False)
     coordinator: Coordinator | None = None
 
+    def never_sent(self, tp: TopicPartition, count: int) -> bool:
+        """Whether they prove that the lane has sent nothing of a partition, of which it was given so many records:
+        fewer would be those that came after it had forgotten the partition and its counts."""
+        entry = self.partitions.get(tp) if tp[1] >= 0 else None  # else it may be counted where librdkafka put it
+        return self.no_id_yet or (entry is not None and not entry.sent and entry.accepted >= count)
+
 
 _LONGEST_AGE = 10**12
 """Milliseconds: what librdkafka tells beyond that is no age."""

@@ -13,7 +13,8 @@ from safeproducer.kafka.statistics import read, repaired
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.lanes.native_producers import SessionLog
 from safeproducer.pipeline.renewal import change
-from safeproducer.policy.renewals import Call, Identity, Session, taken_over
+from safeproducer.policy.coordinator import Call
+from safeproducer.policy.renewals import Identity, Session, taken_over
 from safeproducer.runtime import clock
 
 _TELLS, _LOOK = 5.0, 0.05

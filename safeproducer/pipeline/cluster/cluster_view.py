@@ -22,10 +22,10 @@ from safeproducer.policy.client_reports import (
     TopicMetadata,
     supersedes,
 )
+from safeproducer.policy.coordinator import Call, coordinating
 from safeproducer.policy.diagnosis import SLOW, Attempts, Cause, ClientError, cut, of_errors, of_replicas, slow
 from safeproducer.policy.expiry import Told
 from safeproducer.policy.partitioner import ANY, partitioner
-from safeproducer.policy.renewals import Call, coordinating, without_id
 from safeproducer.policy.replication import CONFIGS, Side
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.types import DIRECT_LANE, NEVER, UNPLACED, TopicPartition
@@ -42,7 +42,7 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 _BROKER = re.compile(r"\b[Bb]roker (\d+)\b(?! \()")
 _AGAIN = 2.5
-"""Seconds within which what statistics showed still goes on: they come each second."""
+"""Seconds within which a connection that was lost goes on to be: statistics come each second."""
 Configs = tuple[float, Mapping[str, str | None] | str]
 """When they were asked for; those of a topic or broker that concern replication, or which right is missing."""
 
@@ -162,8 +162,7 @@ class Partitions:
 
     def choose(self, topic: str, key: Any, now: float) -> int:
         """The partition librdkafka's partitioner gives this key; UNPLACED while the topic is not known."""
-        count = self.count(topic)
-        if not count:
+        if not (count := self.count(topic)):
             return UNPLACED
         partition = self._choose(key.encode() if type(key) is str else key, count)
         return partition if partition != ANY else self._any(topic, count, now)
@@ -209,7 +208,7 @@ class ClusterView:
         """Attempts that leaders refuse for now, by partition."""
         self.replicas: dict[TopicPartition, tuple[ReplicationSnapshot, float, float]] = {}
         """What Replication found then; since when it has been so, and when brokers were asked."""
-        self.listed: set[str] = set()
+        self.listed = set[str]()
         """Topics with a list of throttled replicas."""
         self.errors: dict[tuple[int | None, bool], ClientError] = {}
         """The last one of each broker."""
@@ -224,12 +223,11 @@ class ClusterView:
             if (cuts := broker.disconnects - earlier.disconnects) > 0:
                 change(self._brokers, node, _NEW, partial(BrokerInfo.cut, cuts=cuts, at=statistics.at))
             elif broker.produce_requests > earlier.produce_requests and broker.received > earlier.received:
-                since = statistics.at if before is None else before.at
-                change(self._brokers, node, _NEW, partial(BrokerInfo._replace, answered=(since, statistics.at)))
+                answered = statistics.at if before is None else before.at, statistics.at
+                change(self._brokers, node, _NEW, partial(BrokerInfo._replace, answered=answered))
             if broker.rtt_floor is not None and max(broker.rtt_floor, self.broker_info(node).late[0]) >= SLOW:
-                change(
-                    self._brokers, node, _NEW, partial(BrokerInfo.quickest, seconds=broker.rtt_floor, at=statistics.at)
-                )
+                quickest = partial(BrokerInfo.quickest, seconds=broker.rtt_floor, at=statistics.at)
+                change(self._brokers, node, _NEW, quickest)
         if before is not None and statistics.producer_id is not None:  # else no acknowledgement is counted
             self._note_attempts(lane, before, statistics)
         topics: dict[str, dict[int, PartitionMetadata]] = {topic: {} for topic in changed_topics(before, statistics)}
@@ -287,9 +285,8 @@ class ClusterView:
         up = {node: one.at for one in found for node, broker in one.brokers.items() if broker.state == "UP"}
         down = {node for one in found for node, broker in one.brokers.items() if broker.state == "DOWN"} - up.keys()
         for node in up.keys() | down | self._brokers.keys():
-            change(
-                self._brokers, node, _NEW, partial(BrokerInfo.seen, at=up.get(node), lost=node in down, step=next_step)
-            )
+            seen = partial(BrokerInfo.seen, at=up.get(node), lost=node in down, step=next_step)
+            change(self._brokers, node, _NEW, seen)
 
     def addressed(self, text: str) -> str:
         """The text with the host and port of each broker beside its number, where statistics have told them."""
@@ -320,12 +317,9 @@ class ClusterView:
         return bool(self.statistics) and not self.connected()
 
     def never_sent(self, tp: TopicPartition, lane: int | None, since: float, count: int) -> bool:
-        """Whether statistics from after `since` prove that this lane has sent nothing of a partition, of which it was
-        given so many records: fewer would be those that came after it had forgotten the partition and its counts."""
-        if lane is None or (found := self.statistics.get(lane)) is None or found.at <= since:
-            return False
-        entry = found.partitions.get(tp) if tp[1] >= 0 else None  # else it may be counted where librdkafka put it
-        return found.no_id_yet or (entry is not None and not entry.sent and entry.accepted >= count)
+        """As Statistics.never_sent(), by those of a lane from after `since`."""
+        found = None if lane is None else self.statistics.get(lane)
+        return found is not None and found.at > since and found.never_sent(tp, count)
 
     def answers(self, node: int | None, since: float) -> bool:
         """Whether this broker was seen to answer Produce requests that were sent after `since`."""
@@ -348,13 +342,7 @@ class ClusterView:
 
     def coordinating(self, now: float) -> Cause | None:
         """What waits for a producer ID, or for the coordinator of transactions; no leader is asked before that."""
-        if (call := next(iter(self.calls.copy().values()), None)) is None:
-            asks = min([one.asks_id for one in self.statistics.copy().values()], default=(NEVER, False))
-            return without_id(*asks, now)
-        found = self.statistics.get(DIRECT_LANE)
-        told = found if found is not None and now < found.at + _AGAIN else None
-        adds = told is not None and any(row.queued and not row.in_flight for row in told.partitions.values())
-        return coordinating(call, told and told.coordinator, adds, now)
+        return coordinating(self.calls, self.statistics, now)
 
     def slow(self, now: float) -> dict[int, tuple[float, float]]:
         """Brokers whose quickest answer of late took long: how long, and for how many seconds it has been so."""

@@ -1,0 +1,65 @@
+"""What keeps a client waiting that needs a producer ID, or the coordinator of transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from safeproducer.policy.diagnosis import SLOW, Cause, What
+from safeproducer.policy.types import DIRECT_LANE, NEVER
+
+_RECENT = 2.5
+"""Seconds within which what statistics showed still goes on: they come each second."""
+
+
+class Call(NamedTuple):
+    """A call of the application that waits for the coordinator of transactions since then.
+
+    `drains`: it waits for records meanwhile, and for the coordinator only where that has to take note of a partition.
+    """
+
+    method: str
+    since: float
+    drains: bool = False
+
+
+_TRIED_AGAIN = "answers with errors that librdkafka tries again, as while it moves or is not ready"
+
+
+def _without_id(since: float, open_: bool, now: float) -> Cause | None:
+    """A client has asked for a producer ID since then; whether one question is `open_`."""
+    if now < since + SLOW:
+        return None
+    how = "a request for one has no answer" if open_ else f"who is asked for one {_TRIED_AGAIN}"
+    told = f"no broker has given this client a producer ID for {now - since:.0f} s: {how}"
+    cure = "See whether the cluster has a controller, and what the brokers' logs say of InitProducerId."
+    return Cause("coordinator", told, cure, now - since, "no broker gives this client a producer ID: " + how)
+
+
+def coordinating(calls: Mapping[str, Call], statistics: Mapping[int, Any], now: float) -> Cause | None:
+    """Why a call waits, by the last Statistics of each lane, or what does without a call; None when nothing does."""
+    if (call := next(iter(tuple(calls.values())), None)) is None:
+        asks: tuple[float, bool] = min([one.asks_id for one in tuple(statistics.values())], default=(NEVER, False))
+        return _without_id(*asks, now)
+    found = statistics.get(DIRECT_LANE)
+    told = found if found is not None and now < found.at + _RECENT else None
+    adds = told is not None and any(row.queued and not row.in_flight for row in told.partitions.values())
+    return _coordinating(call, told and told.coordinator, adds, now)
+
+
+def _coordinating(call: Call, told: Any, adds: bool, now: float) -> Cause | None:
+    """What keeps this call waiting, by a Coordinator, None where nothing is known of it. `adds`: whether records wait
+    that are in no request."""
+    how, known = "", told is not None
+    if known and not (told.address and told.up):
+        how = f"it ({told.address}) is not connected" if told.address else "no broker tells who that is"
+    elif known and now >= told.open_since + SLOW:
+        how = f"it ({told.address}) has not answered a request for {now - told.open_since:.0f} s"
+    elif known and told.open_since == NEVER and (told.again or not call.drains):
+        how = f"it ({told.address}) {_TRIED_AGAIN}"
+    if (seconds := now - call.since) < SLOW or (call.drains and not (how and adds)):
+        return None
+    clause = f"the transaction coordinator keeps {call.method}() waiting"
+    sentence = f"{clause}, for {seconds:.0f} s so far{how and ': '}{how}"
+    cure = "Look at the brokers that have replicas of __transaction_state, and at their logs."
+    return Cause("coordinator", sentence, cure, seconds, sentence, what=What("call", call.method))

@@ -1,7 +1,7 @@
 """Chance of this library's own, in one place: a test puts another one here.
 
 An application that seeds `random` sees its own numbers. There is no state either that children of a fork would share:
-what was refused together would ask again together. Functions are looked up at each call: `dice.share()`.
+what was refused together would ask again together. Functions are looked up at each call: `randomness.share()`.
 """
 
 import os

@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeproducer.policy import expiry
-from safeproducer.policy.expiry import DAY, PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, Horizon, Source, rest
+from safeproducer.policy.expiry import (
+    BACKSTOP_MARGIN,
+    DAY,
+    LONGEST_TIMEOUT,
+    PRODUCER_ID_CONFIG,
+    TRANSACTIONAL_ID_CONFIG,
+    Horizon,
+    Source,
+    backstop,
+    rest,
+)
 
 horizons = st.floats(0.001, 10 * DAY)
 timeouts = st.integers(1, 1_000_000_000).map(lambda ms: ms / 1000)
@@ -148,3 +158,21 @@ def test_a_rest_is_half_of_what_leaders_remember(seconds: float | None, least: f
     """No burst pays for a leader that forgets within a day; who has not told is taken to remember for a minute."""
     known = None if seconds is None else Horizon(seconds, Source.BROKER, "", {})
     assert rest(known) == least
+
+
+# --- the backstop behind a deadline ----------------------------------------------------------------------------------
+
+delivery_timeouts = st.floats(0.001, LONGEST_TIMEOUT)
+
+
+@given(delivery_timeouts, st.floats(0.01, 300))
+def test_the_backstop_lies_behind_every_retry_of_a_lost_acknowledgement(delivery: float, socket: float) -> None:
+    """By two socket time-outs and a margin, as far as librdkafka allows."""
+    found = backstop(delivery, socket)
+    assert found == min(delivery + 2 * socket + BACKSTOP_MARGIN, LONGEST_TIMEOUT)
+    assert round(found * 1000) <= 2_147_483_647
+
+
+def test_no_limit_stays_no_limit() -> None:
+    assert backstop(0, 60) == 0
+    assert backstop(120, 60) == 250.0

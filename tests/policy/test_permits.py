@@ -6,7 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer.policy.permits import HOUR, Kind, counted, given_back, granted, in_hour, room, wait
+from safeproducer.policy.permits import (
+    HOUR,
+    LONGEST_JITTER,
+    LONGEST_WAIT,
+    Kind,
+    ask_again_in,
+    counted,
+    given_back,
+    granted,
+    in_hour,
+    room,
+    wait,
+)
 
 START = 1_234_567.891
 RATES = st.sampled_from([1, 2, 3, 7, 20, 100, 720, 10_000])
@@ -167,3 +179,18 @@ def test_the_number_of_permits_in_a_row(kind: Kind, expected: int) -> None:
         until = granted(until, kind, 20, 1000.0)
     assert until is not None
     assert room(until, kind, 20, 1000.0, 100) == 0
+
+
+# --- when a producer asks again for an ID ----------------------------------------------------------------------------
+
+
+@given(wait=st.floats(0, 7200), rate=st.floats(1, 100_000), share=st.floats(0, 1))
+def test_a_waiter_asks_when_a_permit_may_be_there_and_a_little_later(wait: float, rate: float, share: float) -> None:
+    """Never sooner than that or than half a minute, and not much later than one more ID takes to come back."""
+    again = ask_again_in(wait, rate, share)
+    assert min(wait, LONGEST_WAIT) <= again <= min(wait, LONGEST_WAIT) + min(LONGEST_JITTER, 360.0 / rate)
+
+
+def test_two_that_were_refused_together_ask_apart() -> None:
+    """Their shares differ."""
+    assert ask_again_in(5.0, 720, 0.1) != ask_again_in(5.0, 720, 0.9)

@@ -164,8 +164,9 @@ class ObservedSend:
                 del refusal  # it refers to this frame: a cycle
 
 
-_PERIODS = (1, 3, 5, 7, 11, 13, 17, 23, 31, 61, 127, 251, 509, 1021, 2039, 4093)
-"""Odd primes. Records often come in turns, for one of 64 partitions, say: each of those is met."""
+_PERIODS = (1, 3, 5, 7, 11, 13, 17, 23, 31, 61, 127)
+"""Odd primes. Records often come in turns, for one of 64 partitions, say: each of those is met. Each account keeps so
+many references; of a smaller share the taker picks."""
 
 
 class _Sampled(cycle):  # type: ignore[type-arg]

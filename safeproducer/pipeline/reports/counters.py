@@ -38,10 +38,6 @@ _SUMS_REST = 20
 """Sums are as old as that many times what it took to add them up, at most."""
 
 
-def _as_it_is(error: KafkaError, message: Message) -> KafkaError:
-    return error
-
-
 def _no_callback(error: KafkaError | None, message: Message) -> None:
     """In place of None, which no method can be bound to."""
 
@@ -239,7 +235,7 @@ class DeliveryCounters:
     def __init__(
         self,
         only_errors: bool,
-        explained: Explained = _as_it_is,
+        explained: Explained = lambda error, _: error,
         offset_proves: bool = False,
         durations: Sequence[Any] = (),
     ) -> None:

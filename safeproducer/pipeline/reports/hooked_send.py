@@ -185,7 +185,7 @@ class Durations:
     def __init__(self, taker: Any, producer: ProducerInfo) -> None:
         self.period = max(period for period in _PERIODS if period * taker.share <= 1)
         self._tell = partial(taker.took, self.period, producer)
-        self._skip = self._place()
+        self._skip = int(randomness.share() * self.period)
         self._errors = cycle(range(self.period))
         self._waited: dict[int, float] = {}
         """By thread: of the record whose report runs."""
@@ -201,7 +201,7 @@ class Durations:
                 self._tell(message.topic(), message.partition(), latency + self._waited.get(thread, 0.0), None)
 
         order = [report] * self.period
-        order[self._place()] = measured
+        order[int(randomness.share() * self.period)] = measured
         return _Sampled(order)
 
     def after(self, seconds: float, report: DeliveryCallback) -> DeliveryCallback:
@@ -236,6 +236,3 @@ class Durations:
         for record in records[self._skip :: self.period]:
             self._tell(tp[0], tp[1] if tp[1] >= 0 else None, now - record[ACCEPTED_AT], None)
         self._skip = (self._skip - len(records)) % self.period
-
-    def _place(self) -> int:
-        return int(randomness.share() * self.period)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -87,12 +87,13 @@ def broker(*, mock: bool) -> Iterator[Broker]:
             process.kill()
 
 
-def written(bootstrap: str, topic: str, partitions: int) -> int:
-    """How many records the broker's log holds or held, by the high watermarks."""
+def written(bootstrap: str, topics: str | Sequence[str], partitions: int) -> int:
+    """How many records of these topics the broker's log holds or held, by the high watermarks."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "benchmark", "enable.auto.commit": False})
     try:
         return sum(
             consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)[1]
+            for topic in ([topics] if isinstance(topics, str) else topics)
             for partition in range(partitions)
         )
     finally:

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks import spark_triggers, spark_writes
 from benchmarks.link import Link, link
 from benchmarks.spark_triggers import Trigger
-from benchmarks.spark_variants import BY_NAME, DOORS, FAR, SUITES, Suite
+from benchmarks.spark_variants import BY_NAME, DOORS, FAR, MANY_TOPICS, SUITES, TOPICS, Suite
 from benchmarks.spark_writes import Writes
 from benchmarks.table import Bar, conclude, disturbed
 
@@ -98,6 +98,9 @@ def write(way: Link, suite: Suite, names: list[str], rows: int, place: dict[str,
         return
     progress(suite.title, result)
     topics = topics_for(way, f"writes-{SUITES.index(suite)}", names)
+    if any(BY_NAME[name].columns == TOPICS for name in names):
+        for number in range(MANY_TOPICS):
+            way.create_topic(f"{TOPICS}-{number}", 1)
     rounds, strangers = spark_writes.written({**place, "topics": topics, "rows": rows, "warm_up": WARM_UP})
     ratios, bars = spark_writes.compared(suite.comparisons, rounds, result.rtt, rows)
     speeds = spark_writes.speeds(rounds, rows)

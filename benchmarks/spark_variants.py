@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 
 FAR = 50.0
 """Milliseconds of round trip from which the bars for long links hold."""
-PAIRS, HEADERS, TIMESTAMP = "pairs", "headers", "timestamp"
+PAIRS, HEADERS, TIMESTAMP, TOPICS = "pairs", "headers", "timestamp", "topics"
+MANY_TOPICS = 1_000
 
 
 @dataclass(frozen=True)
 class Variant:
     """`how`: "sink", "plain" or "plain_callback" (confluent_kafka in mapInArrow), or the name of a format.
-    `options` beside brokers and topic. `columns`: PAIRS is key and value, the others have one column more."""
+    `options` beside brokers and topic. `columns`: PAIRS is key and value, the others have one column more; that of
+    TOPICS names one of MANY_TOPICS."""
 
     name: str
     how: str
@@ -37,6 +39,10 @@ BY_KEY = Variant("SafeProducerSink, ordering=key", "sink", {"safeproducer.orderi
 SPARK_HEADERS = Variant("Spark's sink, two headers", "kafka", columns=HEADERS)
 SINK_HEADERS = Variant("SafeProducerSink, two headers", "sink", columns=HEADERS)
 SINK_TIMESTAMP = Variant("SafeProducerSink, timestamps", "sink", columns=TIMESTAMP)
+SINK_ROW_ID = Variant("SafeProducerSink, row.id=position", "sink", {"safeproducer.spark.row.id": "position"})
+SPARK_TOPICS = Variant("Spark's sink, 1 000 topics", "kafka", columns=TOPICS)
+SINK_TOPICS = Variant("SafeProducerSink, 1 000 topics", "sink", columns=TOPICS)
+SOURCE_TOPICS = Variant('format("safeproducer"), 1 000 topics', "safeproducer", columns=TOPICS)
 TO_A_TOPIC = {"safeproducer.spark.bad.rows": "topic", "safeproducer.spark.bad.rows.topic": "bad-rows"}
 SINK_BAD_ROWS = Variant("SafeProducerSink, topic for bad rows", "sink", TO_A_TOPIC)
 SOURCE_BAD_ROWS = Variant('format("safeproducer"), topic for bad rows', "safeproducer", TO_A_TOPIC)
@@ -95,10 +101,22 @@ FEW = Suite(
     far=100_000,
 )
 EXTRAS = Suite(
-    "headers and timestamps",
-    (SPARK_HEADERS, SINK, SINK_HEADERS, SINK_TIMESTAMP),
-    (Comparison(SINK_HEADERS, SINK), Comparison(SINK_HEADERS, SPARK_HEADERS), Comparison(SINK_TIMESTAMP, SINK)),
+    "headers, timestamps, and an identity for each row",
+    (SPARK_HEADERS, SINK, SINK_HEADERS, SINK_TIMESTAMP, SINK_ROW_ID),
+    (
+        Comparison(SINK_HEADERS, SINK),
+        Comparison(SINK_HEADERS, SPARK_HEADERS),
+        Comparison(SINK_TIMESTAMP, SINK),
+        Comparison(SINK_ROW_ID, SINK),
+    ),
     near=200_000,
+    far=None,
+)
+DIVIDED = Suite(
+    "1 000 topics",
+    (SPARK_TOPICS, SINK_TOPICS, SOURCE_TOPICS),
+    tuple(Comparison(door, SPARK_TOPICS) for door in (SINK_TOPICS, SOURCE_TOPICS)),
+    near=100_000,
     far=None,
 )
 BAD_ROWS = Suite(
@@ -108,7 +126,7 @@ BAD_ROWS = Suite(
     near=500_000,
     far=None,
 )
-SUITES = MANY, FEW, EXTRAS, BAD_ROWS
+SUITES = MANY, FEW, EXTRAS, DIVIDED, BAD_ROWS
 BY_NAME = {variant.name: variant for suite in SUITES for variant in suite.variants}
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.brokers import written
 from benchmarks.spark_session import cpu, plain
-from benchmarks.spark_variants import BY_NAME, HEADERS, PAIRS, TIMESTAMP, Variant
+from benchmarks.spark_variants import BY_NAME, HEADERS, MANY_TOPICS, PAIRS, TIMESTAMP, TOPICS, Variant
 from safeproducer.spark import SafeProducerSink
 
 CORES = 2
@@ -36,6 +36,7 @@ EXTRAS = {
         "named_struct('key', 'source', 'value', encode('pipeline', 'UTF-8'))) headers",
     ),
     TIMESTAMP: ("current_timestamp() timestamp",),
+    TOPICS: (f"concat('{TOPICS}-', string(id % {MANY_TOPICS})) topic",),
 }
 
 
@@ -50,7 +51,9 @@ def cached(spark: SparkSession, rows: int, columns: str) -> DataFrame:
 
 def writes(variant: Variant, df: DataFrame, bootstrap: str, topic: str) -> Callable[[], Any]:
     """Writes all rows once, and returns when they are acknowledged."""
-    options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, **variant.options}
+    options = {"kafka.bootstrap.servers": bootstrap, **variant.options}
+    if variant.columns != TOPICS:
+        options["topic"] = topic
     if variant.how == "sink":
         return partial(SafeProducerSink(options).write, df)
     if variant.how in ("plain", "plain_callback"):
@@ -79,11 +82,12 @@ def main() -> None:
     for number in range(-settings["warm_up"], settings["rounds"]):
         for name in random.Random(number).sample(sorted(runs), len(runs)):
             few[name]()
-            before, cpu_before = in_log(settings, topics[name]), watch.now()
+            place = settings, BY_NAME[name], topics[name]
+            before, cpu_before = in_log(*place), watch.now()
             started = time.perf_counter()
             runs[name]()
             seconds, spent = time.perf_counter() - started, watch.now() - cpu_before
-            found = in_log(settings, topics[name]) - before
+            found = in_log(*place) - before
             line = {"round": number, "name": name, "seconds": seconds, "found": found, **vars(spent)}
             print(json.dumps(line), flush=True)
             strangers.look()
@@ -91,7 +95,10 @@ def main() -> None:
     spark.stop()
 
 
-def in_log(settings: dict[str, Any], topic: str) -> int:
+def in_log(settings: dict[str, Any], variant: Variant, topic: str) -> int:
+    """Records of its topic, or of all that it shares with others."""
+    if variant.columns == TOPICS:
+        return written(settings["direct_bootstrap"], [f"{TOPICS}-{number}" for number in range(MANY_TOPICS)], 1)
     return written(settings["direct_bootstrap"], topic, settings["partitions"])
 
 

@@ -137,9 +137,10 @@ class Columns:
         """
         if self.ids is None:
             return self._given_headers()
-        pairs = zip(self._given_headers(), self.ids.to_pylist(), strict=True)
+        ids = self.ids.to_pylist()
         if self.headers is None and not self.ids.null_count:
-            return ([(ROW_ID, one)] for _, one in pairs)
+            return map(list, zip(zip(repeat(ROW_ID), ids, strict=False), strict=True))  # no Python code for a row
+        pairs = zip(self._given_headers(), ids, strict=True)
         return (given if one is None else [*(given or ()), (ROW_ID, one)] for given, one in pairs)
 
     def _given_headers(self) -> Iterator[list[Header] | None]:

@@ -16,7 +16,7 @@ from safeproducer.errors import ConfigurationError
 from safeproducer.spark import query_account
 from safeproducer.spark.guarantee import EXACTLY_ONCE, GUARANTEE, ExactlyOnce
 from safeproducer.spark.java_settings import refused
-from safeproducer.spark.options import TOPIC, Options, weak_settings
+from safeproducer.spark.options import COLUMN, POSITION, ROW_ID, TOPIC, Options, weak_settings
 from safeproducer.spark.query_account import Account, callback_of
 from safeproducer.spark.report import SCHEMA, BatchReport, TaskTotals
 from safeproducer.spark.run_start import begin
@@ -74,7 +74,8 @@ class SafeProducerSink:
         conf = partial(_setting, df)
         about_session = check_session(conf, options, data_source=False)
         about_columns = check_schema(df.schema, options, data_source=False)
-        self._account.told.once((*options.notes, *about_columns, *about_session))
+        about_ids = (_OTHER_IDS,) if batch_id is not None and query_id is None and options.row_id == POSITION else ()
+        self._account.told.once((*options.notes, *about_columns, *about_session, *about_ids))
         df = _only_written(df, options)
         if (sink := options.exactly_once) is not None:
             self._begin(sink, batch_id, query_id)
@@ -111,6 +112,10 @@ class SafeProducerSink:
 
 
 _AWAY = "Connect by foreachBatch"
+_OTHER_IDS = (
+    f"{ROW_ID}={POSITION}: Spark Connect does not tell the query's ID, so rows of a micro-batch that is written again "
+    f"have other ids. Take {COLUMN}NAME, or the data source"
+)
 
 
 def _task(

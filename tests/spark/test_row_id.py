@@ -12,8 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+from structlog.testing import capture_logs
 
 from safeproducer import ConfigurationError
+from safeproducer.spark import SafeProducerSink
 from safeproducer.spark.errors import KafkaWriteError
 from safeproducer.spark.options import Options
 from safeproducer.spark.schema_check import check_schema
@@ -25,6 +27,7 @@ from tests.contract.support import poll_until
 from tests.inside import engine_of
 from tests.spark.arrow import HEADERS, batch, rows
 from tests.spark.conftest import MakeOptions
+from tests.spark.test_doors import OPTIONS, Frame, totals
 
 TASK = Task(5, 0, "the-query", 7, "a-run")
 POSITION = {"safeproducer_spark_row_id": "position"}
@@ -149,6 +152,29 @@ def test_an_id_counts_in_the_size_of_a_row(cluster: FakeCluster, options: MakeOp
     assert write_task([batch([value])], options(), TASK).delivered == 1
     with pytest.raises(KafkaWriteError, match="row_too_large"):
         write_task([batch([value])], options(**POSITION), TASK)
+
+
+@pytest.mark.parametrize(
+    ("row_id", "batch", "query", "told"),
+    [
+        ("position", 3, None, True),
+        ("position", 3, "a-query", False),
+        ("position", None, None, False),
+        ("column:event", 3, None, False),
+    ],
+)
+def test_the_driver_tells_of_ids_that_another_run_will_not_give_again(
+    row_id: str, batch: int | None, query: str | None, told: bool
+) -> None:
+    """Under Spark Connect, which tells no query's ID to foreachBatch."""
+    schema = StructType([StructField(name, StringType()) for name in ("value", "event")])
+    frame: Any = Frame(totals(), schema=schema)
+    frame.properties["sql.streaming.queryId"] = query
+    write = SafeProducerSink({**OPTIONS, "safeproducer.spark.row.id": row_id})
+    with capture_logs() as logs:
+        write._write(frame, batch)
+    notes = [log["note"] for log in logs if log["event"] == "spark_note"]
+    assert [note for note in notes if "have other ids" in note] == notes[: int(told)]
 
 
 def checked(fields: Sequence[tuple[str, Any]], row_id: str) -> object:

@@ -256,7 +256,12 @@ def test_exactly_once_has_names_for_slots() -> None:
     found = Options.parse(once()).exactly_once
     assert found is not None
     assert (found.group, found.claim, found.marker_topic) == ("orders-4", "orders-slots", "safeproducer-markers")
-    assert found.settings(3) == {"transactional.id": "orders-3", "transaction.timeout.ms": "60000"}
+    assert found.settings(3) == {
+        "transactional.id": "orders-3",
+        "transaction.timeout.ms": "60000",
+        "enable.sparse.connections": "false",  # half of the inits would take 500 ms
+    }
+    assert found.settings("slots")["transactional.id"] == found.claim
     longer = Options.parse(once(**{"safeproducer.spark.deadline": "90", "safeproducer.spark.adopt.from": 7}))
     assert longer.exactly_once is not None
     assert (longer.exactly_once.transaction_timeout, longer.exactly_once.adopt_from) == (90, 7)

@@ -122,6 +122,7 @@ def test_a_slot_keeps_its_producer_id(cluster: FakeCluster, once: Once) -> None:
         attempt(once(), [rows(number, 1)], batch_id=number)
     found = cluster.transactions()
     assert list(found) == ["sink-1"]
+    assert slot._positions.cache_info().misses == 1
     assert found["sink-1"].epoch >= 4
     used = {producer for partition in range(3) for producer in cluster.producer_state("rows", partition)}
     assert used == {found["sink-1"].producer_id}

@@ -12,8 +12,8 @@ from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.properties import connection_settings
 from safeproducer.runtime import clock, forks
 
-_SILENT = logging.Logger("safeproducer.positions")
-_SILENT.disabled = True
+SILENT = logging.Logger("safeproducer.positions")
+SILENT.disabled = True
 _PASSES = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "_TIMED_OUT"})
 _ROUND, _PAUSE = 5.0, 0.1
 
@@ -32,7 +32,7 @@ class Positions:
 
     def __init__(self, config: Mapping[str, Any], group: str, topic: str, timeout: float) -> None:
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
-        self._consumer = forks.spare_in_children(_Consumer({**connection_settings(config), **own}, logger=_SILENT))
+        self._consumer = forks.spare_in_children(_Consumer({**connection_settings(config), **own}, logger=SILENT))
         self._topic, self._timeout = topic, timeout
 
     def partitions(self) -> int:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import closing
 from dataclasses import replace
 
 from safeproducer.errors import ConfigurationError
 from safeproducer.kafka.admin import ClusterReader
 from safeproducer.kafka.native import KafkaException, NativeProducer
-from safeproducer.kafka.positions import Positions
+from safeproducer.kafka.positions import SILENT, Positions
 from safeproducer.kafka.properties import connection_settings
 from safeproducer.spark.guarantee import FENCED, MARKER_TOPIC, SINK_ID, ExactlyOnce, explained
 from safeproducer.spark.java_settings import refused
@@ -20,8 +19,6 @@ _WITHIN = 30.0
 _CONFIGS_WITHIN = 5.0
 _RETENTION = "offsets.retention.minutes"
 _DAY = 24 * 60
-_quiet = logging.Logger("safeproducer.spark.run_start")
-_quiet.disabled = True
 
 
 def begin(options: Options, sink: ExactlyOnce, batch_id: int, query_id: str) -> tuple[str, ...]:
@@ -68,7 +65,7 @@ def _claim(config: dict[str, object], claim: Positions, sink: ExactlyOnce, batch
 
 def _owner(config: dict[str, object], sink: ExactlyOnce, slot: int | str) -> NativeProducer:
     """It has fenced whoever had the slot, and what that left is settled."""
-    owner = NativeProducer({**connection_settings(config), **sink.settings(slot), "log_level": 0}, logger=_quiet)
+    owner = NativeProducer({**connection_settings(config), **sink.settings(slot), "log_level": 0}, logger=SILENT)
     owner.init_transactions(_WITHIN)
     return owner
 
@@ -86,7 +83,7 @@ def _markers(config: dict[str, object], sink: ExactlyOnce) -> list[Marker | None
 
 
 def _check_retention(config: dict[str, object], sink: ExactlyOnce) -> tuple[str, ...]:
-    reader = ClusterReader(config, error_cb=lambda _: None, logger=_quiet)
+    reader = ClusterReader(config, error_cb=lambda _: None, logger=SILENT)
     told = reader.configs(reader.brokers(_WITHIN), _CONFIGS_WITHIN).values()
     minutes = [int(text) for one in told if (text := one.values.get(_RETENTION)) is not None and text.isdigit()]
     if not minutes:

@@ -165,15 +165,6 @@ class _Session:
         if code in FENCED:
             told = f"another writer took over slot {slot} of {SINK_ID}={sink.sink_id}, or its transaction was open for"
             reason = f"{told} longer than {sink.transaction_timeout:g} s ({TRANSACTION_TIMEOUT}): {reason}"
-        return Failure(
-            slot,
-            self._task.attempt,
-            socket.gethostname(),
-            os.getpid(),
-            rows=rows,
-            delivered=0,
-            not_written=0 if unknown else rows,
-            unknown=rows if unknown else 0,
-            codes={code: rows or 1},
-            reason=reason,
-        )
+        who, gone = (slot, self._task.attempt, socket.gethostname(), os.getpid()), rows if unknown else 0
+        codes = {code: rows or 1}
+        return Failure(*who, rows=rows, delivered=0, not_written=rows - gone, unknown=gone, codes=codes, reason=reason)

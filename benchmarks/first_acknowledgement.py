@@ -18,7 +18,7 @@ from typing import Any
 from confluent_kafka.cimpl import Producer
 
 from benchmarks.brokers import written
-from benchmarks.interleaved import Bystanders, show
+from benchmarks.interleaved import Bystanders, Spread, show
 from benchmarks.link import Link, link
 from benchmarks.load import VoidError
 from benchmarks.table import Bar, conclude, disturbed, table
@@ -76,6 +76,8 @@ class Result:
     measured_rtt: float
     disturbance: float
     sides: dict[str, Figures]
+    ratios: dict[str, Spread]
+    """The acknowledgement of `auto` in units of another's in the same round."""
 
 
 def first(make: Callable[[dict[str, Any]], Any], config: dict[str, Any], topic: str) -> First:
@@ -121,7 +123,14 @@ def measure(way: Link, rtt: float, rounds: int) -> Result:
     if found_records != expected:
         raise VoidError(f"{expected} records produced, the log holds {found_records}")
     way.delete_topic(topic)
-    return Result(rtt, measured, bystanders.share(), {side: Figures.of(firsts) for side, firsts in done.items()})
+    sides = {side: Figures.of(firsts) for side, firsts in done.items()}
+    ratios = {
+        side: Spread.of(
+            [ours.acknowledged / theirs.acknowledged for ours, theirs in zip(done["auto"], done[side], strict=True)]
+        )
+        for side in ("stock", "stock, not idempotent")
+    }
+    return Result(rtt, measured, bystanders.share(), sides, ratios)
 
 
 def judged(result: Result) -> list[Bar]:

@@ -13,7 +13,7 @@ import re
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Any
@@ -175,7 +175,12 @@ def java_speed(bootstrap: str, topic: str, seconds: float) -> float:
         "batch.size": str(BATCH_OVERHEAD + RECORDS_A_BATCH * (VALUE_SIZE + RECORD_OVERHEAD)),
         "linger.ms": "5",
     }
-    load = ["--num-records", str(records), "--record-size", str(VALUE_SIZE), "--throughput", "-1"]
+    return performance(topic, records, VALUE_SIZE, properties)
+
+
+def performance(topic: str, records: int, size: int, properties: Mapping[str, str]) -> float:
+    """Records/s of ProducerPerformance in a process of its own."""
+    load = ["--num-records", str(records), "--record-size", str(size), "--throughput", "-1"]
     settings = ["--producer-props", *(f"{name}={value}" for name, value in properties.items())]
     tool = "org.apache.kafka.tools.ProducerPerformance"
     finished = subprocess.run(

@@ -47,7 +47,7 @@ def main() -> None:
             "partitions": PARTITIONS,
             "rounds": rounds,
         }
-        for suite in SUITES:
+        for suite in () if options.micro_batches else SUITES:
             rows = suite.rows(options.rtt)
             if rows is not None:
                 rows = options.rows or (min(rows, QUICK_ROWS) if options.quick else rows)
@@ -68,6 +68,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--rounds", type=int, help="rounds to measure (default: 9)")
     parser.add_argument("--rows", type=int, help="of each write, without micro-batches (default: see README.md)")
+    parser.add_argument("--micro-batches", action="store_true", help="only those, no other writes")
     parser.add_argument("--only", metavar="TEXT", nargs="+", help="only variants whose name contains one of these")
     options = parser.parse_args()
     names = {*BY_NAME, *(door.name for door in DOORS)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as Xml
 
@@ -14,7 +15,7 @@ import pytest
 from benchmarks.report import __main__ as report
 from benchmarks.report.cases import CASES, Case
 from benchmarks.report.drawing import DARK, LIGHT, plot
-from benchmarks.report.figures import HIGHER, LOWER, Figure, figure
+from benchmarks.report.figures import HIGHER, LOWER, Figure, figure, peers, quota, spark
 from benchmarks.report.page import FACTS, FOLDER, ROOT, figures_of, page, quoted, unknown, where_others_are_better
 
 DOCUMENTS = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")} - set(FOLDER.glob("*.md")))
@@ -78,6 +79,51 @@ def test_page_begins_with_what_peers_do_better() -> None:
     text = page({**made, "cases": {"a": {**told, "failed": "no broker"}}}, (case,))
     assert re.findall(r"^## (.*)", text, re.MULTILINE) == ["Where others are better", "A"]
     assert "It failed: `no broker`" in text
+    text = page({**made, "cases": {"a": {**told, "peers": {"a client": "no such setting"}}}}, (case,))
+    assert "a client failed: `no such setting`" in text
+
+
+def test_two_reports_are_compared_by_their_ratios(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that have quartiles; more than one of ten beyond them is too many."""
+
+    def facts(*values: float) -> dict[str, Any]:
+        figures = [Figure(f"f{number}", "f", "a peer", value, LOWER, 0.9, 1.1) for number, value in enumerate(values)]
+        others = [Figure("a-count", "count", "", values[0], LOWER), Figure("alone", "f", "a peer", values[0], LOWER)]
+        return {"cases": {"a": {"figures": [asdict(each) for each in (*figures, *others)]}}}
+
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    first.write_text(json.dumps(facts(*[1.0] * 10)))
+    monkeypatch.setattr(report, "FACTS", second)
+    for values, status in (((1.2, *[1.05] * 9), 0), ((1.2, 0.5, *[1.0] * 8), 1)):
+        second.write_text(json.dumps(facts(*values)))
+        assert report.beside(str(first)) == status
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "f0: 1.20, before 0.90 to 1.10",
+        f"9 of 10 ratios lie within the quartiles of {first}",
+    ]
+
+
+def test_each_case_has_its_figures() -> None:
+    """Of what the benchmarks print: names that documents may link to."""
+    spread = {"low": 1.0, "median": 2.0, "high": 3.0}
+    both = {"defaults": {"kafka-python": spread}, "at its best": {}}
+    told = {"cases": [{"rtt": 5.0, "speed": both, "cpu": both}]}
+    assert [each.name for each in peers(told)] == [
+        f"peers-kafka-python-defaults-round-trip-5-ms-{what}" for what in ("speed", "cpu")
+    ]
+    one = {"batches": 8, "requests": 9, "retries": 1}
+    beside = {"crowded": 100.0, "others": 50.0}
+    under = {"batches": {"stock": one, "safe": one}, "neighbours": {"stock": beside, "safe": beside}}
+    assert [each.value for each in quota(under)] == [9, 1, 9, 1, 1.0, 1.0]
+    door = {"name": "a door", "to_idle": spread, "p90_to_idle": None}
+    writes = {"rows": 5, "ratios": [{"title": "a / b", "throughput": spread, "cpu": spread}]}
+    assert [(each.better, each.high) for each in spark({"writes": [writes], "triggers": [door]})] == [
+        (HIGHER, 3),
+        (LOWER, 3),
+        (LOWER, 3),
+    ]
 
 
 def test_documents_get_the_figures_by_name() -> None:
@@ -111,7 +157,7 @@ def luminance(colour: str) -> float:
 @pytest.mark.parametrize(
     ("program", "failed", "values"),
     [
-        ('print(\'{"rows": [{"x": 2}], "disturbance": 0.25}\')', "", [2]),
+        ('print(\'{"rows": [{"x": 2}], "disturbance": 0.25, "failed": {"b": "why"}}\')', "", [2]),
         ("import sys; sys.exit('first\\nno broker came up')", "no broker came up", []),
         ("print('{}')", "KeyError('rows')", []),
     ],
@@ -131,3 +177,4 @@ def test_case_that_fails_is_shown_with_its_message(
     assert (told["command"], told["failed"]) == ("scripts/bench a --few", failed)
     assert [each["value"] for each in told["figures"]] == values
     assert told["others"] == (None if failed else 0.25)
+    assert told["peers"] == ({} if failed else {"b": "why"})

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -25,7 +26,7 @@ from benchmarks.report.cases import CASES, Case
 from benchmarks.report.page import FACTS, FOLDER, ROOT, figures_of, page, quoted, unknown
 from safeproducer import __version__
 
-PEERS = ("confluent-kafka", "aiokafka", "pyspark")
+PEERS = ("confluent-kafka", "aiokafka", "kafka-python", "pyspark")
 LIMIT = 4 * 3600
 """Seconds of a case; one of `--quick` takes 3 minutes at most."""
 
@@ -37,10 +38,12 @@ def measured(case: Case, quick: bool) -> dict[str, Any]:
     load, began, failed = os.getloadavg()[0], time.monotonic(), ""
     figures: list[dict[str, Any]] = []
     others: list[float] = []
+    peers: dict[str, str] = {}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     try:
         told = json.loads(done.stdout)
         figures, others = [asdict(each) for each in case.read(told)], list(disturbances(told))
+        peers = told.get("failed", {})
     except (ValueError, LookupError) as error:
         failed = (done.stderr.strip() or repr(error)).splitlines()[-1]
     return {
@@ -49,6 +52,7 @@ def measured(case: Case, quick: bool) -> dict[str, Any]:
         "load": [round(load, 1), round(os.getloadavg()[0], 1)],
         "others": max(others, default=None),
         "failed": failed,
+        "peers": peers,
         "figures": figures,
     }
 
@@ -93,13 +97,34 @@ def write(facts: dict[str, Any]) -> list[str]:
     return missing
 
 
+def compared(first: dict[str, Any], second: dict[str, Any]) -> tuple[list[str], int]:
+    """The ratios of a second report that lie beyond the quartiles of the first, and how many there are in both."""
+    ranges, now = (
+        {each.name: each for case in facts["cases"].values() for each in figures_of(case)} for facts in (first, second)
+    )
+    both = [(ranges[name], each) for name, each in now.items() if name in ranges and ranges[name].low is not None]
+    beyond = [(old, new) for old, new in both if old.peer and not (old.low or 0) <= new.value <= (old.high or 0)]
+    return [f"{old.name}: {new.text}, before {old.low:.2f} to {old.high:.2f}" for old, new in beyond], len(both)
+
+
+def beside(file: str) -> int:
+    """1 when more than one of ten ratios lies beyond."""
+    first, second = (json.loads(Path(each).read_text(encoding="utf-8")) for each in (file, FACTS))
+    beyond, both = compared(first, second)
+    print(*beyond, f"{both - len(beyond)} of {both} ratios lie within the quartiles of {file}", sep="\n")
+    return 10 * len(beyond) > both
+
+
 def main() -> int:
-    """1 when a case failed, or a document names a figure that is not there."""
+    """1 when a case or a peer failed, or a document names a figure that is not there."""
     parser = argparse.ArgumentParser(prog="scripts/report", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases: a quarter of an hour")
     parser.add_argument("--only", choices=[case.name for case in CASES], help="only this case; the others stay")
     parser.add_argument("--page", action="store_true", help="measure nothing: write the page and plots of the JSON")
+    parser.add_argument("--beside", metavar="FILE", help="measure nothing: compare with an earlier report.json")
     options = parser.parse_args()
+    if options.beside:
+        return beside(options.beside)
     before = json.loads(FACTS.read_text(encoding="utf-8")) if FACTS.exists() else {"cases": {}}
     facts = before if options.page else {"quick": options.quick, "machine": machine(), "versions": versions()}
     if not options.page:
@@ -109,6 +134,7 @@ def main() -> int:
                 facts["cases"][case.name] = measured(case, options.quick)
                 write(facts)
     wrong = [f"{name}: {case['failed']}" for name, case in facts["cases"].items() if case["failed"]] + write(facts)
+    wrong += [f"{peer}: {why}" for case in facts["cases"].values() for peer, why in case.get("peers", {}).items()]
     print(*wrong, sep="\n", file=sys.stderr)
     return bool(wrong)
 

@@ -44,7 +44,7 @@ CASES = (
         "Far from the broker: records a second with several lanes",
         "lanes",
         "",
-        "--rtt 100 --rounds 2 --seconds 3 --only saturated",
+        "--rtt 100 --rounds 2 --seconds 2 --only saturated",
         figures.far,
     ),
     Case(
@@ -55,8 +55,17 @@ CASES = (
         "--rounds 10",
         figures.first,
     ),
+    Case(
+        "peers",
+        "Other clients, with their defaults and at their best",
+        "peers",
+        "--rtt 0 5 20 100",
+        "--rtt 0 --rounds 2 --records 50000",
+        figures.peers,
+    ),
+    Case("quota", "A byte quota of the broker", "quota", "", "--rounds 1 --seconds 5", figures.quota),
     Case("memory", "Memory of a record that waits", "memory", "", "--quick", figures.memory),
-    Case("timeouts", "Answers that get lost while deadlines pass", "timeouts", "", "--seeds 50", figures.timeouts),
+    Case("timeouts", "Answers that get lost while deadlines pass", "timeouts", "", "--seeds 25", figures.timeouts),
     Case("crash-loop", "A loop of processes that crash", "guard", "", "--quick", figures.crash_loop),
     Case(
         "scale",
@@ -67,5 +76,5 @@ CASES = (
         figures.scale,
     ),
     Case("aio", "asyncio", "aio", "", "--quick", figures.aio),
-    Case("spark", "PySpark", "spark", "", "--quick --rows 50000", figures.spark),
+    Case("spark", "PySpark", "spark", "", "--quick --micro-batches --rounds 2", figures.spark),
 )

@@ -95,12 +95,10 @@ def memory(told: dict[str, Any]) -> Iterator[Figure]:
 def first(told: dict[str, Any]) -> Iterator[Figure]:
     """The first acknowledgement of a new producer."""
     for case in told["cases"]:
-        sides = case["sides"]
-        for side, peer in (("auto", "stock"), ("auto", "stock, not idempotent")):
+        for peer, ratio in case["ratios"].items():
             name = peer.replace("stock", STOCK)
             what = f"first acknowledgement, round trip {case['rtt']:g} ms, of {name}"
-            value = sides[side]["median"] / sides[peer]["median"]
-            yield figure("first", what, name, value, LOWER, f"{case['rtt']:g} ms of {name}")
+            yield figure("first", what, name, ratio, LOWER, f"{case['rtt']:g} ms of {name}")
 
 
 def timeouts(told: dict[str, Any]) -> Iterator[Figure]:
@@ -154,6 +152,37 @@ def aio(told: dict[str, Any]) -> Iterator[Figure]:
 
 
 def spark(told: dict[str, Any]) -> Iterator[Figure]:
-    """Writes by both doors."""
-    for bar in told["bars"]:
-        yield figure("spark", bar["what"], "see the name", bar["measured"], HIGHER if bar["at_least"] else LOWER)
+    """Writes by both doors, and micro-batches beside those of a sink that does nothing."""
+    for writes in told["writes"]:
+        for row in writes["ratios"]:
+            what = f"{writes['rows']:,} rows, {row['title']}"
+            yield figure("spark", f"{what}: rows a second", "see the name", row["throughput"], HIGHER)
+            yield figure("spark", f"{what}: CPU", "see the name", row["cpu"], LOWER)
+    for door in told["triggers"]:
+        for name, ratio in (("median", door["to_idle"]), ("p90", door["p90_to_idle"])):
+            if ratio is not None:
+                what = f"a micro-batch, {door['name']}, of one that writes nothing: {name} of its time"
+                yield figure("spark", what, "see the name", ratio, LOWER)
+
+
+def peers(told: dict[str, Any]) -> Iterator[Figure]:
+    """Other clients, with their defaults and at their best."""
+    for case in told["cases"]:
+        for what, better in (("speed", HIGHER), ("cpu", LOWER)):
+            for settings, ratios in case[what].items():
+                for peer, ratio in ratios.items():
+                    where = f"{peer}, {settings}, round trip {case['rtt']:g} ms"
+                    label = f"{where}: {'records a second' if what == 'speed' else 'CPU of a record'}"
+                    yield figure("peers", label, peer, ratio, better, f"{where} {what}")
+
+
+def quota(told: dict[str, Any]) -> Iterator[Figure]:
+    """Requests that a throttle time makes late, and the records for other brokers."""
+    for side, one in told["batches"].items():
+        client = side.replace("stock", STOCK).replace("safe", "SafeProducer")
+        yield figure("quota", f"{client}: requests of {one['batches']} batches", "", one["requests"], LOWER)
+        yield figure("quota", f"{client}: requests that timed out and were sent again", "", one["retries"], LOWER)
+    stock, safe = told["neighbours"]["stock"], told["neighbours"]["safe"]
+    for broker, name in (("the broker over its quota", "crowded"), ("the other brokers", "others")):
+        label = f"records a second to {broker}"
+        yield figure("quota", label, STOCK, safe[name] / max(stock[name], 1), HIGHER, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from benchmarks.report.cases import Case
@@ -76,7 +77,7 @@ def page(facts: Mapping[str, Any], cases: tuple[Case, ...]) -> str:
         "# Report\n",
         f"`scripts/report{' --quick' if facts['quick'] else ''}` wrote this page.\n{HEAD}",
         f"Machine: {machine['cores']} cores, {machine['memory_gb']:g} GB, {machine['system']}. Versions:\n"
-        + ", ".join(f"{name} {version}" for name, version in versions.items())
+        + fill(", ".join(f"{name} {version}" for name, version in versions.items()), 120, break_on_hyphens=False)
         + ".\n",
         "## Where others are better\n",
         "| figure | times the peer's | better | case |\n|---|---|---|---|",
@@ -89,6 +90,7 @@ def page(facts: Mapping[str, Any], cases: tuple[Case, ...]) -> str:
         parts.append(f"## {case.title}\n")
         if told["failed"]:
             parts.append(f"It failed: `{told['failed']}`\n")
+        parts += [f"{peer} failed: `{why}`\n" for peer, why in told.get("peers", {}).items()]
         if figures:
             parts.append(draw(case, figures))
             parts += ["| figure | value | quartiles | better |\n|---|---|---|---|", *map(row, figures), ""]

@@ -103,6 +103,8 @@ KEYWORDS = {
     "docs/operate/symptoms": ["health"],
     "docs/operate/long-links": ["round trip", "latency"],
     "docs/operate/throttling-and-quotas": ["quota"],
+    "docs/operate/producer-ids": ["producer id"],
+    "docs/operate/spark": ["bad rows"],
 }
 
 

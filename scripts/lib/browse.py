@@ -74,7 +74,7 @@ SEARCHES = {
     "rights": "docs/operate/rights",
     "leave": "docs/use/leave",
     "oauthbearer": "docs/operate/spark-platforms",
-    "transactions": "docs/test/fakecluster",
+    "transactions": "docs/use/transactions",
 }
 
 _CUT = """() => [...document.querySelectorAll('.table-wrapper, pre, body')]

@@ -10,7 +10,9 @@ import pytest
 
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
+from safeproducer.policy.decision import Hold, LaneFacts, PartitionFacts
 from safeproducer.policy.expiry import BACKSTOP_MARGIN
+from safeproducer.policy.hold_reason import HoldReason
 from tests.pipeline.cluster import LOSE_ANSWER, LOSE_REQUEST
 from tests.pipeline.rig import Rig, rigged
 
@@ -131,4 +133,17 @@ def test_a_lane_that_is_never_idle_is_emptied_for_it(mode: str, config: dict[str
         others(1.0)
         assert len(rig.cluster.log[LEFT_OUT]) == before + 1
         assert written_twice(rig) == 0
+        rig.close()
+
+
+def test_a_gap_of_the_direct_lane_wants_no_batch_lane() -> None:
+    """It would take a producer ID. A gap of the only batch lane does: others are to go on by another one."""
+    with rigged(CONFIG, ROUND_TRIPS, {"a": 1}) as rig:
+        dispatcher, waits = rig.dispatcher, Hold(None, HoldReason.SEQUENCE_GAP)
+        buffer = dispatcher.record_buffer.find(("a", 0))
+        assert dispatcher.lanes.prepare()
+        for must_batch, wanted in ((False, 1), (True, 2)):
+            facts = PartitionFacts(must_batch=must_batch, lane=LaneFacts(gap=True))
+            dispatcher._choice.act_on(waits, facts, buffer, rig.time.now)
+            assert dispatcher.lanes.wanted == wanted
         rig.close()

@@ -105,7 +105,7 @@ class Statistics:
     since this client got its metadata; 0 also while it has none. `begun`: address and ID -> (state, seconds in it) of
     connections that are not ready. `no_id_yet`: an idempotent one that never had a producer ID, and has sent nothing.
     `texts`: what the text has of a partition -> what that says, None for nothing. `asks_id`: (since when it has asked
-    for a producer ID, whether one question is open), NEVER if it does not.
+    for a producer ID, whether it has waited for an answer for a second), NEVER if it does not.
     """
 
     at: float
@@ -139,6 +139,7 @@ _BEGUN = ("CONNECT", "SSL_HANDSHAKE", "APIVERSION_QUERY", "AUTH_HANDSHAKE", "AUT
 
 _ASKS = "WaitPID", "RequestPID"
 """States of a client that needs a producer ID: it has asked for one, or is about to, again after an error."""
+_NO_ANSWER = 1_000  # milliseconds within which a broker answers
 _OF_TRANSACTIONS = "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"
 _UNKNOWN = Coordinator("", False, NEVER, -1, False)
 _MALFORMED = LookupError, TypeError
@@ -169,13 +170,12 @@ def read(text: str, before: Statistics | None = None) -> Statistics | None:
     producer_id, producer_epoch = _identity(document.get("eos"))
     partitions = _partitions(document, list(told.values()))
     lists = _brokers(document), partitions, _ages(document), _begun(document), told
-    eos = _entries(document, "eos")
+    eos: Any = _entries(document, "eos")
     no_id_yet = producer_id is None and eos.get("epoch_cnt") == 0
-    asks = min(at, NEVER if before is None else before.asks_id[0]) if eos.get("idemp_state") in _ASKS else NEVER
-    of_id = (
-        (asks, eos.get("idemp_state") == _ASKS[0]),
-        _coordinator(document, at, before.coordinator if before else None),
-    )
+    state, age = eos.get("idemp_state"), _count(eos, "idemp_stateage")
+    asks = min(at, NEVER if before is None else before.asks_id[0]) if state in _ASKS else NEVER
+    coordinator = _coordinator(document, at, before.coordinator if before else None)
+    of_id = (asks, state == _ASKS[0] and age >= _NO_ANSWER), coordinator
     return Statistics(at, producer_id, producer_epoch, messages, message_bytes, *lists, no_id_yet, *of_id)
 
 

@@ -251,8 +251,8 @@ class Attempts(NamedTuple):
         """For people; which error it was is told by what librdkafka does then."""
         code, cure = ", NOT_ENOUGH_REPLICAS for example" * (self.asked < -1), HoldReason.LEADER_SILENT.cure
         if self.asked > 0:
-            code = ", after each of which it asks who leads, as after NOT_LEADER_OR_FOLLOWER"
-            cure = "Look at that broker: the cluster says that it leads the partition, and it takes no records of it."
+            code = ", after each of which it asks who leads, as after NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR"
+            cure = "Look at that broker and its disks: the cluster says that it leads, and it takes no records."
         who = "its leader" if node is None else f"broker {node}"
         clause = f"{who} answers, with errors that librdkafka tries again{code}: it acknowledges none of"
         name = f"{tp[0]} [{tp[1]}]"

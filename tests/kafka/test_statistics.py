@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeproducer.kafka.statistics import Statistics, read
+from safeproducer.policy.types import NEVER
 from safeproducer.testing import FakeCluster
 
 
@@ -296,3 +297,20 @@ def test_any_json_in_the_places_of_brokers_and_topics(brokers: Any, topics: Any,
     found = read(text)
     assert found is not None
     assert (found.messages, found.message_bytes) == (2, 3)
+
+
+def test_a_question_for_a_producer_id_has_no_answer_once_a_second_has_passed() -> None:
+    """A client asks each half second where brokers answer with errors: a question may be open at any moment."""
+
+    def told(state: str, age: int, at: int, before: Statistics | None = None) -> Statistics:
+        eos = {"idemp_state": state, "idemp_stateage": age, "producer_id": -1, "producer_epoch": -1, "epoch_cnt": 0}
+        found = read(json.dumps({"ts": at * 1_000_000, "msg_cnt": 0, "msg_size": 0, "eos": eos}), before)
+        assert found is not None
+        return found
+
+    first = told("WaitPID", 3, 10)
+    assert first.asks_id == (10.0, False)
+    again = told("RequestPID", 430, 11, first)
+    assert again.asks_id == (10.0, False)
+    assert told("WaitPID", 1_200, 12, again).asks_id == (10.0, True)
+    assert told("Assigned", 5, 13, again).asks_id == (NEVER, False)

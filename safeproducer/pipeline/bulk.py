@@ -284,15 +284,15 @@ def produce_pairs(
 def produce_records(
     engine: Engine, topic: str, records: Iterable[Sequence[Any]], callback: Callable[..., Any], refused: Any
 ) -> None:
-    """As produce_pairs(), of (value, key, timestamp, headers), of which nothing is checked or noted any more.
+    """As produce_pairs(), of (_, _, value, key, ANY_PARTITION, timestamp, headers); nothing is checked or noted any more.
     `refused` takes produce()'s arguments."""
     counters, route = engine.counters, engine.route
     account = counters.open(topic)
     report = account.bind(callback)[1]
-    for value, key, timestamp, headers in records:
+    for _, _, value, key, partition, timestamp, headers in records:
         account.accepted += 1  # as in produce()
         try:
-            route.send(topic, value, key, ANY_PARTITION, report, None, timestamp, headers)
+            route.send(topic, value, key, partition, report, None, timestamp, headers)
         except NOT_ACCEPTED:
             account.accepted -= 1
         except BaseException:
@@ -300,7 +300,7 @@ def produce_records(
             raise
         else:
             continue
-        refused(topic, value, key, ANY_PARTITION, callback, None, timestamp, headers)
+        refused(topic, value, key, partition, callback, None, timestamp, headers)
 
 
 class Block(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -156,10 +156,7 @@ def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, repor
 def _loop(columns: Columns, topic: str | None, kafka: SafeProducer) -> tuple[Loop, int]:
     """The function that produces rows with these columns, and how many at once."""
     if columns.has_extras:
-        alone = topic is not None and columns.partition is None and engine_of(kafka).route.goes_direct
-        if alone and _are_distinct(columns, topic):
-            return partial(_at_once, str(topic), kafka), columns.rows
-        return partial(_with_extras, topic, kafka), _POLL_EVERY
+        return partial(_with_extras, topic, kafka), columns.rows
     names = columns.topic_names(topic)
     if placings := _placings(kafka, names):
         return partial(_in_blocks, kafka, placings), columns.rows
@@ -221,40 +218,23 @@ def _placed(topic: str | None, produce: Produce, columns: Columns, callback: Cal
             again(name, value, key, partition, callback)
 
 
-def _at_once(topic: str, kafka: SafeProducer, columns: Columns, callback: Callback, again: Again) -> None:
-    """Rows with headers or a timestamp, of which no two have the same value and key. They are made once for the whole
-    Arrow batch: each step over a column costs as much for a few rows as for hundreds."""
-    engine, left = engine_of(kafka), columns.rows
-    # What produce() notes for each record: once for all. The names of headers are checked.
-    engine.counters.report_queue.note_headers(topic, columns.headers if columns.ids is None else columns.ids)
-    engine.questions.expirations.timestamps.note(topic, columns.oldest)
-    rows = zip(columns.values(), columns.keys(), columns.timestamps(), columns.all_headers(), strict=True)
-    while left > 0 and engine.route.goes_direct:
-        produce_records(engine, topic, islice(rows, _POLL_EVERY), callback, again)
-        kafka.poll(0)
-        left -= _POLL_EVERY
-    if left > 0:
-        for part in columns.slice(columns.rows - left, left).parts(_POLL_EVERY):
-            _with_extras(topic, kafka, part, callback, again)
-            kafka.poll(0)
-
-
 def _with_extras(topic: str | None, kafka: SafeProducer, columns: Columns, callback: Callback, again: Again) -> None:
     names, values, keys, timestamps = columns.topics(topic), columns.values(), columns.keys(), columns.timestamps()
-    extras, produce = columns.all_headers(), kafka.produce
-    distinct = _are_distinct(columns, topic)
-    rows = zip(names, values, keys, columns.partitions(), timestamps, extras, strict=True)
-    for row, (name, value, key, partition, timestamp, headers) in enumerate(rows):
-        report = callback if distinct else partial(callback, row=row)
-        try:
-            produce(name, value, key, partition, report, None, timestamp, headers)
-        except NOT_ACCEPTED:
-            again(name, value, key, partition, report, None, timestamp, headers)
-
-
-def _are_distinct(columns: Columns, topic: str | None) -> bool:
-    """Whether topic, value and key tell its rows from each other."""
-    values = columns.values()
-    if len(set(values)) == columns.rows:
-        return True
-    return len(set(zip(columns.topics(topic), values, columns.keys(), strict=True))) == columns.rows
+    rows = zip(count(), names, values, keys, columns.partitions(), timestamps, columns.all_headers(), strict=False)
+    distinct = len(set(values)) == len(values) or len(set(zip(names, values, keys, strict=True))) == len(values)
+    engine, produce = engine_of(kafka), kafka.produce
+    alike = distinct and columns.topic is None and columns.partition is None
+    if alike:  # What produce() notes for each record: once for all. The names of headers are checked.
+        engine.counters.report_queue.note_headers(names[0], columns.headers if columns.ids is None else columns.ids)
+        engine.questions.expirations.timestamps.note(names[0], columns.oldest)
+    for _ in range(0, columns.rows, _POLL_EVERY):
+        some = islice(rows, _POLL_EVERY)
+        if alike and engine.route.goes_direct:  # it may change meanwhile
+            produce_records(engine, names[0], some, callback, again)
+        for row, name, value, key, partition, timestamp, headers in some:
+            report = callback if distinct else partial(callback, row=row)
+            try:
+                produce(name, value, key, partition, report, None, timestamp, headers)
+            except NOT_ACCEPTED:
+                again(name, value, key, partition, report, None, timestamp, headers)
+        kafka.poll(0)

@@ -96,7 +96,7 @@ class RunningQuery:
         """What the driver wrote to its console."""
         return (self.folder / "output").read_text(encoding="utf-8")
 
-    def until(self, probe: Any, what: str) -> None:
+    def until(self, probe: Any, what: str, patience: float = 120) -> None:
         """Wait, but not for a driver that has failed."""
         driver = self.driver
 
@@ -105,7 +105,7 @@ class RunningQuery:
                 raise AssertionError(self.output()[-5000:])
             return bool(probe())
 
-        until(found, what, 120)
+        until(found, what, patience)
 
     def end(self) -> None:
         """Stop the query, and its driver."""
@@ -128,11 +128,11 @@ class RunningQuery:
         hidden.rename(path)
         self.files += 1
 
-    def add_file_and_meet_it(self) -> None:
+    def add_file_and_meet_it(self, patience: float = 120) -> None:
         """Another file; returns in the middle of its micro-batch."""
         before = self.written()
         self.add_file()
-        self.until(lambda: self.written() > before + self.rows // 5, "the micro-batch is in the middle")
+        self.until(lambda: self.written() > before + self.rows // 5, "the micro-batch is in the middle", patience)
 
     def written(self) -> int:
         """Records in both topics."""

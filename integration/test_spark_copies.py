@@ -26,6 +26,8 @@ EACH = 3.0
 """Seconds between two workers that are killed, or more: Spark gives a task up after some attempts."""
 MOST = 3
 """Killed between two reports."""
+PATIENCE = 400
+"""Seconds for a micro-batch whose workers are killed: a new one has to import on a busy machine."""
 FILES_A_DRIVER = 2
 IDS = {"safeproducer.spark.row.id": "position"}
 
@@ -63,7 +65,7 @@ class Killer:
 def kill_driver(query: RunningQuery) -> None:
     """In the middle of a micro-batch; then start it again."""
     assert query.driver is not None
-    query.add_file_and_meet_it()
+    query.add_file_and_meet_it(PATIENCE)
     tree = psutil.Process(query.driver.pid).children(recursive=True)
     query.kill()
     until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in tree), "all is gone")
@@ -100,7 +102,7 @@ def test_behind_dropped_copies_each_row_is_there_once(
                 kill_driver(query)
             query.add_file()  # Spark's source waits for one where its driver died after it had noted the last one
             while (told := rows_told(query)) < query.files * rows:
-                query.until(lambda: rows_told(query) > told, "it goes on")
+                query.until(lambda: rows_told(query) > told, "it goes on", PATIENCE)
         query.end()
     finally:
         query.kill()

@@ -284,7 +284,7 @@ def produce_pairs(
 def produce_records(
     engine: Engine, topic: str, records: Iterable[Sequence[Any]], callback: Callable[..., Any], refused: Any
 ) -> None:
-    """As produce_pairs(), of (_, _, value, key, ANY_PARTITION, timestamp, headers); nothing is checked or noted any more.
+    """As produce_pairs(), of (_, _, value, key, ANY_PARTITION, timestamp, headers). Nothing is checked, nothing noted.
     `refused` takes produce()'s arguments."""
     counters, route = engine.counters, engine.route
     account = counters.open(topic)

@@ -41,7 +41,7 @@ class SafeProducerSink:
     raises; the text of its error ends with that of KafkaWriteError.
 
     Raises ConfigurationError here for options, and before any task for columns that contradict them; also when it is
-    called inside a task, which has no DataFrame. Neither the brokers nor the secrets are asked for on the driver. Make
+    called in a task, which has no DataFrame. The driver asks brokers, with the secrets, for exactly once alone. Make
     one sink for each query, and use it by one thread at a time. It can be pickled, as Spark Connect does.
     """
 

@@ -8,9 +8,10 @@ That is for the sink of Spark. It is no method of SafeProducer, whose methods ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -282,17 +283,18 @@ def produce_pairs(
 
 
 def produce_records(
-    engine: Engine, topic: str, records: Iterable[Sequence[Any]], callback: Callable[..., Any], refused: Any
+    engine: Engine, topic: str, columns: Iterable[Iterable[Any]], callback: Callable[..., Any], refused: Any
 ) -> None:
-    """As produce_pairs(), of (_, _, value, key, ANY_PARTITION, timestamp, headers). Nothing is checked, nothing noted.
+    """As produce_pairs(), of values, keys, timestamps and headers, of which nothing is checked or noted any more.
     `refused` takes produce()'s arguments."""
     counters, route = engine.counters, engine.route
     account = counters.open(topic)
-    report = account.bind(callback)[1]
-    for _, _, value, key, partition, timestamp, headers in records:
+    values, keys, *extras = columns
+    name, partition, report, none = map(repeat, (topic, ANY_PARTITION, account.bind(callback)[1], None))
+    for record in zip(name, values, keys, partition, report, none, *extras, strict=False):
         account.accepted += 1  # as in produce()
         try:
-            route.send(topic, value, key, partition, report, None, timestamp, headers)
+            route.send(*record)
         except NOT_ACCEPTED:
             account.accepted -= 1
         except BaseException:
@@ -300,7 +302,7 @@ def produce_records(
             raise
         else:
             continue
-        refused(topic, value, key, partition, callback, None, timestamp, headers)
+        refused(*record[:4], callback, *record[5:])
 
 
 class Block(NamedTuple):

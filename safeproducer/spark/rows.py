@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -156,7 +155,7 @@ def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, repor
 def _loop(columns: Columns, topic: str | None, kafka: SafeProducer) -> tuple[Loop, int]:
     """The function that produces rows with these columns, and how many at once."""
     if columns.has_extras:
-        return partial(_with_extras, topic, kafka), columns.rows
+        return partial(_with_extras, topic, kafka), _POLL_EVERY
     names = columns.topic_names(topic)
     if placings := _placings(kafka, names):
         return partial(_in_blocks, kafka, placings), columns.rows
@@ -220,21 +219,20 @@ def _placed(topic: str | None, produce: Produce, columns: Columns, callback: Cal
 
 def _with_extras(topic: str | None, kafka: SafeProducer, columns: Columns, callback: Callback, again: Again) -> None:
     names, values, keys, timestamps = columns.topics(topic), columns.values(), columns.keys(), columns.timestamps()
-    rows = zip(count(), names, values, keys, columns.partitions(), timestamps, columns.all_headers(), strict=False)
+    extras, produce = columns.all_headers(), kafka.produce
     distinct = len(set(values)) == len(values) or len(set(zip(names, values, keys, strict=True))) == len(values)
-    engine, produce = engine_of(kafka), kafka.produce
-    alike = distinct and columns.topic is None and columns.partition is None
-    if alike:  # What produce() notes for each record: once for all. The names of headers are checked.
+    engine = engine_of(kafka)
+    if distinct and columns.topic is None and columns.partition is None and engine.route.goes_direct:
+        # What produce() notes for each record: once for all. The names of headers are checked.
         engine.counters.report_queue.note_headers(names[0], columns.headers if columns.ids is None else columns.ids)
-        engine.questions.expirations.timestamps.note(names[0], columns.oldest)
-    for _ in range(0, columns.rows, _POLL_EVERY):
-        some = islice(rows, _POLL_EVERY)
-        if alike and engine.route.goes_direct:  # it may change meanwhile
-            produce_records(engine, names[0], some, callback, again)
-        for row, name, value, key, partition, timestamp, headers in some:
-            report = callback if distinct else partial(callback, row=row)
-            try:
-                produce(name, value, key, partition, report, None, timestamp, headers)
-            except NOT_ACCEPTED:
-                again(name, value, key, partition, report, None, timestamp, headers)
-        kafka.poll(0)
+        expirations = engine.questions.expirations
+        expirations.timestamps.note(names[0], columns.oldest)
+        produce_records(engine, names[0], (values, keys, timestamps, extras), callback, again)
+        return
+    rows = zip(names, values, keys, columns.partitions(), timestamps, extras, strict=True)
+    for row, (name, value, key, partition, timestamp, headers) in enumerate(rows):
+        report = callback if distinct else partial(callback, row=row)
+        try:
+            produce(name, value, key, partition, report, None, timestamp, headers)
+        except NOT_ACCEPTED:
+            again(name, value, key, partition, report, None, timestamp, headers)

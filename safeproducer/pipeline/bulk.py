@@ -8,7 +8,7 @@ That is for the sink of Spark. It is no method of SafeProducer, whose methods ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import repeat
@@ -283,15 +283,13 @@ def produce_pairs(
 
 
 def produce_records(
-    engine: Engine, topic: str, columns: Iterable[Iterable[Any]], callback: Callable[..., Any], refused: Any
+    engine: Engine, topic: str, columns: Sequence[Iterable[Any]], callback: Callable[..., Any], refused: Any
 ) -> None:
     """As produce_pairs(), of values, keys, timestamps and headers, of which nothing is checked or noted any more.
     `refused` takes produce()'s arguments."""
-    counters, route = engine.counters, engine.route
-    account = counters.open(topic)
-    values, keys, *extras = columns
+    counters, route, account = engine.counters, engine.route, engine.counters.open(topic)
     name, partition, report, none = map(repeat, (topic, ANY_PARTITION, account.bind(callback)[1], None))
-    for record in zip(name, values, keys, partition, report, none, *extras, strict=False):
+    for record in zip(name, *columns[:2], partition, report, none, *columns[2:], strict=False):
         account.accepted += 1  # as in produce()
         try:
             route.send(*record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import re
 import sys
@@ -14,11 +15,13 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from safeproducer import FatalError, HoldReason, Hook, SafeProducer
 from safeproducer.hooks import ProducerRenewed
 from safeproducer.pipeline import sender, turn
+from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes import lane_pool, native_producers
@@ -244,6 +247,35 @@ def test_the_direct_path_comes_back(cluster: FakeCluster, make: Any, plant_fatal
     assert calls(load) == before
     account = producer.snapshot()
     assert (account.producer_ids, account.lanes, account.handed_over) == (4, 0, 0)
+
+
+def test_a_fatal_error_that_a_signal_handler_took_away_is_followed_all_the_same(
+    cluster: FakeCluster, make: Any, monkeypatch: pytest.MonkeyPatch, plant_fatal: Plant
+) -> None:
+    """It is served once, by a poll() that raised what the handler did. produce() only tells that there is one."""
+    fatal_in, lost = Calls.fatal_in, list[Any]()
+
+    def taken_away(calls: Calls, error: Any) -> Exception | None:
+        cause = error.args[0] if isinstance(error, KafkaException) else error
+        if not (isinstance(cause, KafkaError) and cause.fatal()):
+            return fatal_in(calls, error)
+        lost.append(cause)
+        return TimeoutError()
+
+    monkeypatch.setattr(Calls, "fatal_in", taken_away)
+    producer = make(cluster)
+    assert producer.flush(5) == 0
+    producer.produce("t", b"first", partition=0)
+    assert producer.flush(5) == 0
+    plant_fatal(producer)
+    ends = time.monotonic() + 20
+    told: list[Any] = []
+    while not (lost and told):
+        with contextlib.suppress(TimeoutError):
+            producer.produce("t", b"next", partition=0, on_delivery=lambda error, _: told.append(error))
+            producer.poll(0.1)
+        assert time.monotonic() < ends, producer.explain()
+    assert producer.snapshot().renewals == 1
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])

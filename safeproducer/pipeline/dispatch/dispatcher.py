@@ -80,8 +80,7 @@ class Dispatcher(FactGatherer):
         direct = self._holds.direct
         if direct is None or not self._delivery.renews or self.lanes.renewing.end is not None:
             return False
-        if error.fatal():
-            direct.fail(error)
+        direct.met_fatal(error)
         return True
 
     def find_unwoken(self, now: float) -> None:

@@ -21,6 +21,8 @@ from safeproducer.runtime import clock
 from safeproducer.settings.own_settings import DEFAULT_PRODUCER_IDS_PER_HOUR
 
 USED_UP = KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "brokers refuse its producer ID, or its epochs are used up")
+_SERVED_WITHIN = 1.0
+"""Seconds."""
 _OF_TOPIC = re.compile(r"ProduceRequest for (\S+) \[\d+\] ")
 
 
@@ -71,6 +73,18 @@ class Lane:
         self.gaps = SequenceGaps()
         self.draining = False
         self.failure: LaneFailure | None = None
+        self._fatal_at = NEVER
+
+    def met_fatal(self, error: KafkaError) -> None:
+        """A native call of it met this. Any thread.
+
+        Most calls tell only that there is a fatal error, which poll() serves soon. A signal handler that raises in that
+        poll() takes the error away, and nothing tells of it again: then what the calls tell has to do.
+        """
+        now = clock.monotonic()
+        self._fatal_at = min(self._fatal_at, now)
+        if error.fatal() or now >= self._fatal_at + _SERVED_WITHIN:
+            self.fail(error)
 
     def fail(self, error: KafkaError) -> None:
         """It takes nothing more, and another one comes in its place. Any thread."""

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from safeproducer import FatalError, Hook, SafeProducer, TransactionEnded, TransactionsSnapshot
 from safeproducer.aio import TransactionAborted, TransactionUnknown
+from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.transactions import Transactions
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
@@ -427,3 +428,31 @@ def test_lines_of_the_log_tell_of_each_loss(cluster: FakeCluster) -> None:
             producer.produce("t", b"")
             producer.commit_transaction(PATIENCE)
             assert log.lost > before, api
+
+
+def test_a_commit_that_is_called_again_with_no_time_left_goes_on(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka ended the process in one of nine tries, at the coordinator's answer: it had forgotten the commit."""
+    serve, given = Calls.serve, list[float]()
+
+    def noting(calls: Calls, call: Any, *args: Any) -> Any:
+        if call.__name__ == "commit_transaction":
+            given.append(args[0])
+        return serve(calls, call, *args)
+
+    monkeypatch.setattr(Calls, "serve", noting)
+    with SafeProducer(config(cluster)) as producer:
+        producer.init_transactions(PATIENCE)
+        producer.begin_transaction()
+        producer.produce("t", b"first")
+        cluster.hold_next("EndTxn", 9)
+        for seconds in (1.2, 0):
+            with pytest.raises(TransactionUnknown):
+                producer.commit_transaction(seconds)
+        cluster.release()
+        producer.poll(0.5)  # the answer comes
+        producer.commit_transaction(PATIENCE)
+    assert committed(cluster) == [b"first"]
+    assert given[0] <= 1.2
+    assert given[1] == 1, "librdkafka's thread must have time to answer"

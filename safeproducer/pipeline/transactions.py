@@ -19,6 +19,8 @@ from safeproducer.runtime import clock
 
 _TELLS, _LOOK = 5.0, 0.05
 """Seconds that statistics may take which tell an epoch: twice a second on a machine that is not busy."""
+_RESUMED = 1.0
+"""Seconds that a commit has at least which is called again."""
 _TAKEN_OVER = (
     "another instance has registered this transactional.id since the last transaction of this one, which writes "
     "nothing more: its new epoch has fenced that instance, too, so start one of them anew"
@@ -79,6 +81,10 @@ class Transactions:
         self._refuse_behind_callback("commit_transaction")
         if self.open:
             timeout, raised = self._wait("commit_transaction", self._settle, timeout, drains=True)
+        if self._log is not None and self._log.session.left and timeout >= 0:
+            # Called again, librdkafka asks its own thread first. If that does not answer in time, it forgets that a
+            # commit is under way, takes the coordinator's answer for that to an abort, and ends the process.
+            timeout = max(timeout, _RESUMED)
         try:
             self._wait("commit_transaction", self._advised, self._engine.native.commit_transaction, timeout)
         except KafkaException as error:

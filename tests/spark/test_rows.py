@@ -175,15 +175,20 @@ def test_rows_with_headers_or_a_timestamp_wait_one_by_one(
                 assert began <= record.timestamp <= time.time() * 1000
 
 
+def write_first_rows(made: Options) -> None:
+    """One to each partition, by a producer that is kept; what follows goes directly."""
+    write_task([batch([b"first-"], partition=pa.array([number], pa.int32())) for number in range(3)], made, Task(0, 0))
+    (worker,) = producers._idle.values()
+    poll_until(worker.kafka, lambda: engine_of(worker.kafka).route.goes_direct)
+
+
 @pytest.mark.parametrize("names", EXTRAS)
 def test_rows_with_headers_or_a_timestamp_share_a_callback_where_they_can_be_told_apart(
     names: str, cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Near the brokers: no callback and no note is made for a row, and each row has what is its own."""
     made = options()
-    write_task([batch([b"first-"], partition=pa.array([number], pa.int32())) for number in range(3)], made, Task(0, 0))
-    (worker,) = producers._idle.values()
-    poll_until(worker.kafka, lambda: engine_of(worker.kafka).route.goes_direct)
+    write_first_rows(made)
     noted: list[int] = []
     monkeypatch.setattr(OldTimestamps, "note", lambda self, topic, at: noted.append(at))
     assert write_task([batch(VALUES, **EXTRAS[names])], made, Task(0, 0)).delivered == COUNT
@@ -202,9 +207,7 @@ def test_rows_wait_where_the_way_changes_in_the_middle_of_a_batch(
 ) -> None:
     """What is left of them goes another way: each row once, with what is its own."""
     made = options()
-    write_task([batch([b"first-"], partition=pa.array([number], pa.int32())) for number in range(3)], made, Task(0, 0))
-    (worker,) = producers._idle.values()
-    poll_until(worker.kafka, lambda: engine_of(worker.kafka).route.goes_direct)
+    write_first_rows(made)
     produced, records, choose = SafeProducer.produce, rows.produce_records, Route.choose
     left: list[Any] = []
 

@@ -515,3 +515,12 @@ def test_a_partition_that_is_refused_for_long_does_not_close_all_batch_lanes(ord
     and what was healthy failed."""
     longest, _ = waits_beside({"safeproducer.mode": "held", "safeproducer.ordering": ordering}, 0.05, 60.0)
     assert longest < 1.0
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+@pytest.mark.parametrize("linger", [300, 1000])
+def test_what_gathers_for_linger_is_not_purged_at_the_deadline_of_others(linger: int, ordering: str) -> None:
+    """The lane was purged a quarter of a second after it was closed, and what had not left it failed."""
+    config = {"safeproducer.mode": "auto", "safeproducer.ordering": ordering, "linger.ms": linger}
+    longest, _ = waits_beside(config, 0.002, 30.0)
+    assert longest < 2.0 + linger / 1000

@@ -37,6 +37,8 @@ from safeproducer.settings.delivery import Delivery
 
 _LOOK_EVERY = 0.1
 """Much less than any lane is closed before it is purged; to look at each batch in each turn would be felt."""
+_LONGEST_DRAINED = 5.0
+"""Seconds after a deadline for which the direct lane is not purged, while what is healthy leaves it."""
 _TOGETHER = 1.0
 """Seconds after its deadline for which a batch that was never sent waits for others of its lane."""
 _STALLED_WITH = "Local: Message timed out: it was purged with records that no broker acknowledged"
@@ -282,13 +284,13 @@ class Expiry:
         elif due <= now:
             self.expirations.tell_of_late_retries(age)
 
-    def direct_lane(self, backlogs: Backlogs, now: float) -> Purge | None:
-        """When the direct lane is emptied; None when nothing in it waits for an acknowledgement."""
+    def direct_lane(self, backlogs: Backlogs, now: float, longer: float = 0.0) -> Purge | None:
+        """When the direct lane is emptied, `longer` after a deadline; None when nothing in it waits."""
         if (earliest := backlogs.earliest()) is None:
             return None
         rules = []
         if (timeout := self._delivery.timeout) is not None:
-            rules.append(Purge(earliest + timeout, earliest + timeout - self._lead(timeout), TIMEOUT))
+            rules.append(Purge(earliest + timeout + longer, earliest + timeout - self._lead(timeout), TIMEOUT))
         if (age := self._age) is not None:
             at, within, old = earliest + age, age, self.expirations.timestamps
             if old or now >= at - self._lead(age):  # to look at each partition takes longer
@@ -306,7 +308,9 @@ class Expiry:
             return None
         if lane.purge is not None:
             return self._tell_of_purged(lane, *lane.purge, now)
-        due = self.direct_lane(lane.backlogs, now)
+        # What leaders do not owe is on its way, or gathers for linger.ms: it would fail with what is late.
+        comes = len(self._record_buffer.direct_native) > lane.owed
+        due = self.direct_lane(lane.backlogs, now, min((self._delivery.timeout or 0.0) / 4, _LONGEST_DRAINED) * comes)
         if due is None and lane.draining:
             lane.drain(False)  # it was acknowledged after all
             return Wish.LOOK

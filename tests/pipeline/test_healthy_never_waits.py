@@ -524,3 +524,26 @@ def test_what_gathers_for_linger_is_not_purged_at_the_deadline_of_others(linger:
     config = {"safeproducer.mode": "auto", "safeproducer.ordering": ordering, "linger.ms": linger}
     longest, _ = waits_beside(config, 0.002, 30.0)
     assert longest < 2.0 + linger / 1000
+
+
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_refused_batches_do_not_probe_for_good(mode: str, count: int) -> None:
+    """After a throttle time a broker gets one batch at a time, and one that is refused has no end."""
+    config = {"safeproducer.mode": mode}
+    with rigged(CONFIG | config, {1: 0.02}, {"a": 1, "r": count}) as rig:
+        for number in range(count):
+            rig.cluster.refused.add(("r", number))
+        rig.produce("a", 0)
+        served(rig, 2.0)
+        rig.cluster.brokers[1].throttle = 10.0
+        rig.produce("a", 0)
+        served(rig, 1.0)
+        rig.cluster.brokers[1].throttle = 0.0
+        for number in range(count):
+            rig.produce("r", number)
+        rig.produce("a", 0)
+        served(rig, 10.0 + count)
+        assert [record.topic for record in rig.open_records] == ["r"] * count
+        rig.cluster.refused.clear()
+        rig.close()

@@ -97,7 +97,7 @@ class FactGatherer:
     ) -> PartitionFacts:
         delivery, unresolved, node = self._delivery, buffer.unresolved, facts.node
         cap = delivery.connection_cap if delivery.spreads and delivery.connection_cap else NEVER
-        in_flight, count = self._choice.on_connections(node, cap, now), len(unresolved)
+        in_flight, count = self._choice.on_connections(node, 1 if facts.probing else cap, now), len(unresolved)
         full = buffer.waiting >= delivery.batch_records or buffer.bytes >= delivery.batch_bytes
         on_lane = [batch for batch in unresolved if batch.lane == lane.number] if lane is not None and count else ()
         alone = not on_lane or buffer.ack.rested(on_lane[0].at)

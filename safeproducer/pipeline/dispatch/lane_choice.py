@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
@@ -49,12 +50,14 @@ class LaneChoice:
     def on_connections(self, node: int | None, most: float, now: float) -> int:
         """How many batches of a broker are in requests, where `most` may be.
 
-        A batch without an answer for long waits for another try: it would keep others back for good.
+        A batch that has none for long, or was seen to be refused, waits for another try: it would keep others back.
         """
         count = self.in_flight[node]
         if count >= most:
-            batches = [batch for lane in self._lanes.living for batch in lane.batches if batch.broker == node]
-            count = sum([now < batch.sent_at + LATE for batch in batches])
+            batches = (batch for lane in self._lanes.living for batch in reversed(lane.batches) if batch.broker == node)
+            late, answers = now - LATE, self._holds.cluster.answers
+            waits = (True for batch in batches if batch.sent_at > late and not answers(node, batch.sent_at))
+            count = sum(islice(waits, int(most)))  # the newest first: those that are refused may be many
         return count
 
     def act_on(self, hold: Hold, facts: PartitionFacts, buffer: PartitionBuffer, now: float) -> None:

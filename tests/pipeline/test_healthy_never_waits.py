@@ -547,3 +547,36 @@ def test_refused_batches_do_not_probe_for_good(mode: str, count: int) -> None:
         assert [record.topic for record in rig.open_records] == ["r"] * count
         rig.cluster.refused.clear()
         rig.close()
+
+
+@pytest.mark.parametrize("count", [1, 3, 50])
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_refused_partitions_leave_room_for_others_of_their_brokers(mode: str, count: int) -> None:
+    """Each broker leads some of them, so that nobody else seemed to be in need, and they took all of the buffer."""
+    config = {"safeproducer.mode": mode, "queue.buffering.max.messages": 200}
+    with rigged(CONFIG | config, dict.fromkeys((1, 2, 3)[:count], 0.02), {"a": 3, "r": count}) as rig:
+        rig.cluster.refused.update(("r", number) for number in range(count))
+        for number in range(3):
+            rig.produce("a", number)
+        for number in range(400):
+            taken = rig.produce("r", number % count)
+            served(rig, 0.0 if number % max(1, count // 10) else 0.1)
+        assert not taken
+        assert all(rig.produce("a", number % 3) for number in range(20))
+        served(rig, 1.0)
+        assert {record.topic for record in rig.open_records} == {"r"}
+        rig.cluster.refused.clear()
+        rig.close()
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_a_refused_topic_alone_has_all_of_the_buffer(mode: str) -> None:
+    """Nobody else is in need."""
+    config = {"safeproducer.mode": mode, "queue.buffering.max.messages": 200}
+    with rigged(CONFIG | config, {1: 0.02}, {"r": 1}) as rig:
+        rig.cluster.refused.add(("r", 0))
+        rig.produce("r", 0)
+        served(rig, 3.0)
+        assert all(rig.produce("r", 0) for _ in range(199))
+        rig.cluster.refused.clear()
+        rig.close()

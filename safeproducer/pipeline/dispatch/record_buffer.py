@@ -29,6 +29,8 @@ from safeproducer.settings.delivery import BufferSize, Delivery
 _BLOCK = HoldReason.LEADER_SILENT, HoldReason.UNKNOWN_TOPIC, HoldReason.NO_BROKER
 _BY_OTHERS = HoldReason.EXPIRY, HoldReason.SEQUENCE_GAP
 """Reasons that other partitions give."""
+_SERVES = 3.0
+"""Seconds after its last answer for which a broker is not silent: statistics tell of it twice a second."""
 _SHARES = 64
 """A share of the buffer is looked at each time another part of so many is filled: it costs more than the record."""
 
@@ -325,10 +327,14 @@ class RecordBuffer:
                 held_bytes += other.bytes
         if not blocked:
             return records, held_bytes, any(other is not buffer and other.waiting for other in self.all)
-        silent = {leader_of(*tp) for tp in self.silent(now)}
-        cluster = self._holds.cluster
-        others = self._holds.partitions.nodes() - {node} - set(cluster.throttle.deadlines(now)) - silent
-        return records, held_bytes, bool(others)
+        sick, throttled = self.silent(now), set(self._holds.cluster.throttle.deadlines(now))
+        silent = {leader_of(*tp) for tp in sick}
+        if self._holds.partitions.nodes() - {node} - throttled - silent:
+            return records, held_bytes, True
+        # A leader that refuses one partition serves others.
+        serves = {node for node in silent - throttled if self._holds.cluster.answers(node, now - _SERVES)}
+        others = any(other.tp not in sick and leader_of(*other.tp) in serves for other in self.all)
+        return records, held_bytes, others
 
     def silent(self, now: float) -> set[TopicPartition]:
         """Partitions whose leaders owe an acknowledgement for longer than usual."""

@@ -92,6 +92,7 @@ class BatchFacts(NamedTuple):
     - `on_lane`: those of the partition in the lane that would take the next one; `depth`: how many there may be;
       `leaves_by`: by when each has left librdkafka's queue, long ago for one that leaves by its count.
     - `full`: what waits fills a batch, by count or by size; `due`: when its linger is over, 0 where it is full.
+    - `probe_is_out`: its leader is probed, and has as much under way as one batch may have.
     """
 
     in_flight: int = 0
@@ -103,13 +104,14 @@ class BatchFacts(NamedTuple):
     leaves_by: float = -NEVER
     full: bool = True
     due: float = 0.0
+    probe_is_out: bool = False
 
 
 class PartitionFacts(NamedTuple):
     """One partition at one look. What was not asked is as where nothing holds records back.
 
-    - `node`: the leader, None while unknown. `probing`: it gets one batch at a time (`Throttle.probes`). By position:
-      the fields of `Leader` are first, `batch` is last.
+    - `node`: the leader, None while unknown. `probing`: it gets as much as one batch at a time (`Throttle.probes`). By
+      position: the fields of `Leader` are first, `batch` is last.
     - `id_at`: when the producer may get its first ID, None once it has; `asks_at`: when it is asked for again.
     - `apart_until`: its topic made one native producer after the other fail, and waits alone.
     - `rejected`: a quota rejected a batch, which goes first.
@@ -210,7 +212,7 @@ RULES: tuple[Rule, ...] = (
     Rule(Why.RENEWING, DIRECT | CHANGE | BATCH, "lane.renewing", until=lambda f: f.lane.renews_at),
     Rule(Why.LANE_CHANGE, CHANGE, "lane"),  # always there
     # The answer under way may bring a longer throttle time, and what is sent meanwhile would wait unread (KIP-219).
-    Rule(Why.PROBING, LEAVING, "probing", lambda f, _: f.batch.in_flight > 0 or _batches_itself(f), again=_probe_ends),
+    Rule(Why.PROBING, LEAVING, "probing", lambda f, _: f.batch.probe_is_out or _batches_itself(f), again=_probe_ends),
     Rule(Why.MODE_HELD, DIRECT, "only_batch_lanes"),
     Rule(Why.PRODUCER_ID_QUOTA, DIRECT, "lane.id_rejected"),
     Rule(Why.UNKNOWN_OUTCOME, DIRECT, "lane.pinned"),

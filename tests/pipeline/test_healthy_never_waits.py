@@ -29,6 +29,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from safeproducer import HoldReason
 from safeproducer.pipeline.cluster.cluster_view import ClusterView, Leader
+from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.probation import WAITS, Probation
 from safeproducer.policy.types import TopicPartition
@@ -546,6 +547,53 @@ def test_refused_batches_do_not_probe_for_good(mode: str, count: int) -> None:
         served(rig, 10.0 + count)
         assert [record.topic for record in rig.open_records] == ["r"] * count
         rig.cluster.refused.clear()
+        rig.close()
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+def test_partitions_of_a_broker_that_is_probed_take_turns(mode: str) -> None:
+    """One that always had more went again and again; the others waited for as long as it had."""
+    config = {"safeproducer.mode": mode, "batch.num.messages": 10}
+    with rigged(CONFIG | config, {1: 0.02}, {"a": 1, "b": 1}) as rig:
+        rig.produce("a", 0)
+        rig.produce("b", 0)
+        served(rig, 2.0)
+        rig.cluster.brokers[1].throttle = 0.5
+        for _ in range(40):
+            rig.produce_batch("a", 0, 20)
+            rig.produce("b", 0)
+            served(rig, 0.5)
+            assert all(rig.time.now - record.at < 3.0 for record in rig.open_records if record.topic == "b")
+        rig.cluster.brokers[1].throttle = 0.0
+        served(rig, 5.0)
+        rig.close()
+
+
+@pytest.mark.parametrize(("mode", "count"), [("auto", 1), ("auto", 1000), ("held", 1), ("held", 200)])
+def test_few_records_of_many_partitions_probe_together(mode: str, count: int) -> None:
+    """Each cost a round trip of its own, and at each answer all were looked at."""
+    looks, gather = 0, Dispatcher.gather
+
+    def counted(*given: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return gather(*given)
+
+    with rigged(CONFIG | {"safeproducer.mode": mode}, {1: 0.02}, {"a": count}) as rig:
+        for number in range(count):
+            rig.produce("a", number)
+        served(rig, 2.0 + count * 0.02)
+        rig.cluster.brokers[1].throttle = 20.0
+        rig.produce("a", 0)
+        served(rig, 0.1)
+        rig.cluster.brokers[1].throttle = 0.0
+        for number in range(count):
+            rig.produce("a", number)
+        served(rig, 20.0)
+        with mock.patch.object(Dispatcher, "gather", counted):
+            served(rig, 1.0 + count * 0.01)
+        assert not rig.open_records
+        assert looks <= 4 * count
         rig.close()
 
 

@@ -45,6 +45,7 @@ batches = st.builds(
     times | st.just(-NEVER) | st.just(NEVER),
     st.booleans(),
     times,
+    st.booleans(),
 )
 
 
@@ -60,7 +61,7 @@ def of_batch(batch: BatchFacts, **more: Any) -> PartitionFacts:
         (of_batch(RIPE._replace(due=NOW + 0.004)), Hold(NOW + 0.004, HoldReason.LINGER, 7, NOW + 0.004)),
         (of_batch(RIPE, throttled_until=NOW + 2), Hold(NOW + 2, HoldReason.THROTTLED, 7, NOW + 2)),
         (of_batch(RIPE, probing=True), BATCH),
-        (of_batch(RIPE._replace(in_flight=1), probing=True), Hold(None, HoldReason.PROBING, 7)),
+        (of_batch(RIPE._replace(in_flight=1, probe_is_out=True), probing=True), Hold(None, HoldReason.PROBING, 7)),
         (of_batch(RIPE._replace(in_flight=9)), BATCH),
         (of_batch(RIPE._replace(on_lane=1)), Hold(None, HoldReason.IN_FLIGHT, 7)),
         (of_batch(BEHIND), BATCH),
@@ -134,7 +135,7 @@ def test_a_batch_that_goes_breaks_no_rule(
     """Not to a throttled broker, not beyond the depth, not a partial batch behind another one."""
     if decide(of_batch(batch, throttled_until=throttled, probing=probing), now) == BATCH:
         assert throttled is None
-        assert not (probing and batch.in_flight)
+        assert not (probing and batch.probe_is_out)
         assert batch.on_lane == 0 or (batch.on_lane < batch.depth and batch.full and batch.leaves_by <= now)
 
 

@@ -120,6 +120,7 @@ class Dispatcher(FactGatherer):
         self._note_resolved(now)
         due, waits = min(self.quota_retry.act(now), self.expiry.act(now)), 0
         lingers, rest_until = self.schedule.linger(now) > 0.0, now + LONGEST_REST
+        occupied = set[int | None]()
         for buffer in tuple(self.record_buffer.busy.values()):
             if now < buffer.look_at < NEVER and (lingers or not self._gathers(buffer)):
                 due = min(due, buffer.look_at)
@@ -128,6 +129,8 @@ class Dispatcher(FactGatherer):
                 due = min(due, now + self._again)
                 waits += 1
                 continue
+            if occupied and (why := self._behind_others(buffer)) is not None and why.node in occupied:
+                continue  # one was looked at: no more is asked for thousands of them at each answer
             buffer.looks()
             self._flush_timer.expect_rest(buffer, now)
             next_look = NEVER
@@ -138,7 +141,10 @@ class Dispatcher(FactGatherer):
                 if not buffer.unresolved:
                     self.record_buffer.settle(buffer, now)
             due = min(due, next_look)
-            buffer.rest(0.0 if self._waits_for_others(buffer) else min(next_look, rest_until))
+            if (why := self._behind_others(buffer)) is not None:
+                occupied.add(why.node)
+                next_look = 0.0
+            buffer.rest(min(next_look, rest_until))
         self._again = max(LOOK_AGAIN, _AGAIN_EACH * waits)
         return min(due, self._flush_timer.trigger_flush(now))
 
@@ -147,9 +153,10 @@ class Dispatcher(FactGatherer):
         return buffer.why is not None and buffer.why.reason is HoldReason.LINGER
 
     @staticmethod
-    def _waits_for_others(buffer: PartitionBuffer) -> bool:
-        """Whether an answer to another partition's batch may end its wait: they share the connection to a broker."""
-        return buffer.why is not None and buffer.why.reason in (HoldReason.MAX_IN_FLIGHT, HoldReason.PROBING)
+    def _behind_others(buffer: PartitionBuffer) -> Hold | None:
+        """Its wait, if an answer to another partition's batch may end it: they share the connection to a broker."""
+        why = buffer.why
+        return why if why is not None and why.reason in (HoldReason.MAX_IN_FLIGHT, HoldReason.PROBING) else None
 
     def _is_on_probation(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether nothing has changed for records that wait for the first answer of their partition."""
@@ -218,6 +225,7 @@ class Dispatcher(FactGatherer):
             self.record_buffer.take_back(buffer, lane)
         if batch is not None:
             self._choice.in_flight[node] += 1
+            self.record_buffer.goes_last(buffer)
             if not batch.full:
                 before = [other for other in buffer.unresolved[:-1] if other.lane == batch.lane]
                 self._flush_timer.add(buffer, batch, before[-1] if before else None)

@@ -97,7 +97,7 @@ class FactGatherer:
     ) -> PartitionFacts:
         delivery, unresolved, node = self._delivery, buffer.unresolved, facts.node
         cap = delivery.connection_cap if delivery.spreads and delivery.connection_cap else NEVER
-        in_flight, count = self._choice.on_connections(node, 1 if facts.probing else cap, now), len(unresolved)
+        in_flight, count = self._choice.on_connections(node, cap, now), len(unresolved)
         full = buffer.waiting >= delivery.batch_records or buffer.bytes >= delivery.batch_bytes
         on_lane = [batch for batch in unresolved if batch.lane == lane.number] if lane is not None and count else ()
         alone = not on_lane or buffer.ack.rested(on_lane[0].at)
@@ -111,6 +111,7 @@ class FactGatherer:
             max([batch.leaves_by for batch in on_lane]) if on_lane else -NEVER,
             full,
             0.0 if full else buffer.oldest + self.schedule.linger(now),
+            facts.probing and self._choice.probe_is_out(buffer, node, now),
         )
         return PartitionFacts(*facts[:-1], batch)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -24,6 +24,8 @@ from safeproducer.policy.window import LEAST
 from safeproducer.settings.delivery import Delivery
 
 _PILED_UP = 3
+_PROBES = 5
+"""Batches at a time to a broker that is probed: librdkafka's max.in.flight.requests.per.connection."""
 
 
 @dataclass(eq=False)
@@ -48,17 +50,34 @@ class LaneChoice:
             self.in_flight[batch.broker] -= 1
 
     def on_connections(self, node: int | None, most: float, now: float) -> int:
-        """How many batches of a broker are in requests, where `most` may be.
-
-        A batch that has none for long, or was seen to be refused, waits for another try: it would keep others back.
-        """
+        """How many batches of a broker are in requests, where `most` may be."""
         count = self.in_flight[node]
-        if count >= most:
-            batches = (batch for lane in self._lanes.living for batch in reversed(lane.batches) if batch.broker == node)
-            late, answers = now - LATE, self._holds.cluster.answers
-            waits = (True for batch in batches if batch.sent_at > late and not answers(node, batch.sent_at))
-            count = sum(islice(waits, int(most)))  # the newest first: those that are refused may be many
-        return count
+        return sum(1 for _ in islice(self._in_requests(node, now), int(most))) if count >= most else count
+
+    def probe_is_out(self, buffer: PartitionBuffer, node: int | None, now: float) -> bool:
+        """Whether a broker that is probed has so much under way that the next batch of this partition were too much.
+
+        Small ones of several partitions may be as much as one batch, or with many partitions each would wait for a
+        round trip of each. More of them than librdkafka has in flight would wait unread behind a throttle time.
+        """
+        if not self.in_flight[node]:
+            return False
+        delivery, batches = self._delivery, list(islice(self._in_requests(node, now), _PROBES))
+        if len(batches) in (0, _PROBES):
+            return bool(batches)
+        size = sum([batch.bytes for batch in batches]) + buffer.bytes
+        count = sum([len(batch.records) for batch in batches]) + buffer.waiting
+        return size > delivery.batch_bytes or count > delivery.batch_records
+
+    def _in_requests(self, node: int | None, now: float) -> Iterator[InFlightBatch]:
+        """The batches of a broker that are, the newest first: those that are refused may be many.
+
+        One that has no answer for long, or was seen to be refused, waits for another try: it would keep others back.
+        """
+        late, answers = now - LATE, self._holds.cluster.answers
+        for batch in (batch for lane in self._lanes.living for batch in reversed(lane.batches)):
+            if batch.broker == node and batch.sent_at > late and not answers(node, batch.sent_at):
+                yield batch
 
     def act_on(self, hold: Hold, facts: PartitionFacts, buffer: PartitionBuffer, now: float) -> None:
         """A partition waits: have done what may end that."""

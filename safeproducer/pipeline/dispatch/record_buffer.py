@@ -133,6 +133,11 @@ class RecordBuffer:
         if buffer.waiting:  # accepted meanwhile
             self.busy[buffer.tp] = buffer
 
+    def goes_last(self, buffer: PartitionBuffer) -> None:
+        """A batch of it went: those that wait for the same broker come first, or they wait as long as it has more."""
+        if self.busy.pop(buffer.tp, None) is not None:
+            self.busy[buffer.tp] = buffer
+
     def unwoken(self) -> list[PartitionBuffer]:
         """Those with records whose produce() was left by an exception before it rang; busy from now on."""
         found = [buffer for buffer in self.all if buffer.records and buffer.tp not in self.busy]

@@ -18,7 +18,7 @@ from safeproducer.spark.options import Options, weak_settings
 from safeproducer.spark.query_account import Account, Told, callback_of
 from safeproducer.spark.report import TaskTotals
 from safeproducer.spark.schema_check import check_schema, check_session
-from safeproducer.telemetry import spark_events
+from safeproducer.telemetry.spark_events import tell
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -157,15 +157,16 @@ def _refuse_commit(tasks: int, written: int, batch_id: int | None, query_id: str
         "stands still: with a continuous trigger Spark calls no data source in Python. Stop the query, and start it "
         "with trigger(processingTime=...) or trigger(availableNow=True)"
     )
-    spark_events.commit_refused(
-        batch_id=batch_id, query_id=query_id, tasks=tasks, tasks_written=written, problem=problem
-    )
+    told = {"batch_id": batch_id, "query_id": query_id, "tasks": tasks, "tasks_written": written}
+    tell("error", "spark_commit_refused", **told, problem=problem)
     raise RuntimeError(problem)
 
 
 def _abort(messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
     written = _written(messages)
-    spark_events.batch_aborted(
+    tell(
+        "error",
+        "spark_batch_aborted",
         batch_id=batch_id,
         query_id=next((message.query_id for message in written), None),
         tasks=len(messages),

@@ -15,7 +15,7 @@ from safeproducer.errors import ConfigurationValueError
 from safeproducer.runtime import clock
 from safeproducer.spark.options import BAD_ROWS_MAX, FAILING, ON_BATCH, BadRows, Options
 from safeproducer.spark.report import BatchReport, IdRate, Task, TaskTotals
-from safeproducer.telemetry import spark_events
+from safeproducer.telemetry.spark_events import tell
 
 try:
     import resource
@@ -34,7 +34,7 @@ class Told:
         for sentence in sentences:
             if sentence not in self.sentences:
                 self.sentences.add(sentence)
-                spark_events.note(sentence)
+                tell("warning", "spark_note", note=sentence)
 
 
 IDLE_LIMIT = 60.0
@@ -64,7 +64,7 @@ class Account:
         """
         now = clock.monotonic()
         report = BatchReport.of(totals, batch_id, query_id, self._rate, now, copies_known)
-        spark_events.batch_written(**_event(report))
+        tell("info", "spark_batch_written", **_event(report))
         is_late = self._settled is not None and now - self._settled > IDLE_LIMIT
         if batch_id is not None and is_late and report.writers:
             self.told.once([_PAUSES])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,29 +12,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-SCHEMA = (
-    "partition int, attempt int, host string, process long, producer string, producer_ids array<long>, ids_used int, "
-    "rows long, delivered long, bytes long, "
-    "topics array<struct<topic:string,rows:long,delivered:long,bytes:long>>, seconds double, "
-    "seconds_without_room double, throttled array<struct<broker:int,seconds:double>>, client_errors long, "
-    "bad_rows array<struct<code:string,rows:long>>, rows_before long, slot string"
-)
-"""The row that a task yields, as Spark writes schemas. See TaskTotals for what the fields mean."""
-
-_KINDS = {"int": pa.int32(), "long": pa.int64(), "double": pa.float64(), "string": pa.string()}
-
-
-def _arrow(fields: str) -> list[tuple[str, pa.DataType]]:
-    """The fields of a struct that Spark writes so, in Arrow's types."""
-    found = []
-    for name, kind, inner in re.findall(r"(\w+)[ :](\w+)(?:<(?:struct<)?([^>]*)>+)?", fields):
-        items = pa.struct(_arrow(inner)) if ":" in inner else _KINDS.get(inner)
-        found.append((name, _KINDS[kind] if not inner else pa.list_(items)))
-    return found
-
-
-ARROW_SCHEMA = pa.schema(_arrow(SCHEMA))
-"""SCHEMA in Arrow's types."""
+SCHEMA = "totals string"
+"""The row that a task yields, as Spark writes schemas: a TaskTotals as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,25 +90,16 @@ class TaskTotals(WhoWrote):
     slot: str | None = None
 
     def to_arrow(self) -> pa.RecordBatch:
-        row = {
-            **asdict(self),
-            "topics": [{"topic": name, **asdict(totals)} for name, totals in sorted(self.topics.items())],
-            "throttled": [{"broker": broker, "seconds": time} for broker, time in sorted(self.throttled.items())],
-            "bad_rows": [{"code": code, "rows": rows} for code, rows in sorted(self.bad_rows.items())],
-        }
-        return pa.RecordBatch.from_pylist([row], schema=ARROW_SCHEMA)
+        return pa.RecordBatch.from_pydict({"totals": [json.dumps(asdict(self))]})
 
     @classmethod
     def from_row(cls, row: Any) -> TaskTotals:
         """Made of a row of SCHEMA: a pyspark.sql.Row, or a mapping."""
-        values = row.asDict(recursive=True) if hasattr(row, "asDict") else dict(row)
-        values["producer_ids"] = tuple(values["producer_ids"])
-        values["topics"] = {
-            entry["topic"]: TopicTotals(entry["rows"], entry["delivered"], entry["bytes"]) for entry in values["topics"]
-        }
-        values["throttled"] = {entry["broker"]: entry["seconds"] for entry in values["throttled"]}
-        values["bad_rows"] = {entry["code"]: entry["rows"] for entry in values["bad_rows"]}
-        return cls(**values)
+        told = json.loads(row["totals"])
+        told["producer_ids"] = tuple(told["producer_ids"])
+        told["topics"] = {name: TopicTotals(**sums) for name, sums in told["topics"].items()}
+        told["throttled"] = {int(broker): seconds for broker, seconds in told["throttled"].items()}
+        return cls(**told)
 
 
 HOUR = 3600.0

@@ -6,7 +6,7 @@ It asks all leaders at once, some partitions in each question, and halves a ques
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import NamedTuple
@@ -42,10 +42,11 @@ from safeproducer.policy import expiry
 
 Ask = Callable[[int | None, Sequence[TopicPartition]], Mapping[TopicPartition, Sequence[RememberedId]]]
 
-_AT_ONCE = 8
 _PARTITIONS = 50
 _REFUSES_TOPIC = "TOPIC_AUTHORIZATION_FAILED"
 _MOVED = "NOT_LEADER_FOR_PARTITION"
+_Outcome = Mapping[TopicPartition, Sequence[RememberedId]] | BaseException
+_Outcomes = queue.SimpleQueue[tuple[Sequence[TopicPartition], _Outcome]]
 
 
 class _Question(NamedTuple):
@@ -53,11 +54,6 @@ class _Question(NamedTuple):
 
     broker: int | None
     partitions: Sequence[TopicPartition]
-
-
-class _Result(NamedTuple):
-    partitions: Sequence[TopicPartition]
-    outcome: Mapping[TopicPartition, Sequence[RememberedId]] | BaseException
 
 
 @dataclass(slots=True)
@@ -73,74 +69,43 @@ def ask_leaders(
 ) -> Answers:
     """Ask each broker for the partitions that it leads. `answered(n)` is called as the first n are known.
 
-    Threads that still wait for an answer do not keep the process from ending.
+    Each broker has a thread, which does not keep the process from ending while it waits for an answer.
     """
-    questions: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
-    results: queue.SimpleQueue[_Result] = queue.SimpleQueue()
-    total = sum(map(len, led.values()))
-    for question in _questions(led):
-        questions.put(question)
-    gone: dict[int, AskError] = {}
-    threads = [
-        threading.Thread(target=_work, args=(ask, questions, results, gone), daemon=True)
-        for _ in range(min(_AT_ONCE, total))
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        return _collect(results, total, answered)
-    finally:
-        for _ in threads:
-            questions.put(None)
-
-
-def _collect(results: "queue.SimpleQueue[_Result]", total: int, answered: Callable[[int], None]) -> Answers:
-    answers = Answers()
-    done = 0
+    outcomes: _Outcomes = queue.SimpleQueue()
+    for broker, partitions in led.items():
+        threading.Thread(target=_ask_one, args=(ask, broker, sorted(partitions), outcomes), daemon=True).start()
+    answers, done, total = Answers(), 0, sum(map(len, led.values()))
     while done < total:
-        partitions, outcome = results.get()
+        asked, outcome = outcomes.get()
         if isinstance(outcome, AskError):
-            answers.refused |= dict.fromkeys(partitions, (outcome.code, str(outcome)))
+            answers.refused |= dict.fromkeys(asked, (outcome.code, str(outcome)))
         elif isinstance(outcome, BaseException):
             raise outcome
         else:
-            answers.states |= {one: outcome.get(one, ()) for one in partitions}
-        done += len(partitions)
+            answers.states |= {one: outcome.get(one, ()) for one in asked}
+        done += len(asked)
         answered(done)
     return answers
 
 
-def _questions(led: Mapping[int, Sequence[TopicPartition]]) -> Iterator[_Question]:
-    """Brokers take turns, so that a slow one does not keep all threads waiting."""
-    parts = {
-        broker: [sorted(partitions)[start : start + _PARTITIONS] for start in range(0, len(partitions), _PARTITIONS)]
-        for broker, partitions in led.items()
-    }
-    for turn in range(max(map(len, parts.values()), default=0)):
-        yield from (_Question(broker, lists[turn]) for broker, lists in parts.items() if turn < len(lists))
-
-
-def _work(
-    ask: Ask,
-    questions: "queue.SimpleQueue[_Question | None]",
-    results: "queue.SimpleQueue[_Result]",
-    gone: dict[int, AskError],
-) -> None:
-    while (question := questions.get()) is not None:
+def _ask_one(ask: Ask, broker: int, partitions: Sequence[TopicPartition], outcomes: _Outcomes) -> None:
+    starts = range(0, len(partitions), _PARTITIONS)
+    left = [_Question(broker, partitions[start : start + _PARTITIONS]) for start in starts]
+    gone: AskError | None = None
+    while left:
+        question = left.pop()
         try:
-            if question.broker in gone:
-                raise gone[question.broker]
-            results.put(_Result(question.partitions, ask(*question)))
+            if gone is not None and question.broker is not None:
+                raise gone
+            outcomes.put((question.partitions, ask(*question)))
         except AskError as error:
-            if error.of_broker and question.broker is not None:
-                gone[question.broker] = error
+            gone = error if error.of_broker and question.broker is not None else gone
             further = _further(question, error)
-            for one in further:
-                questions.put(one)
+            left += further
             if not further:
-                results.put(_Result(question.partitions, error))
+                outcomes.put((question.partitions, error))
         except BaseException as error:
-            results.put(_Result(question.partitions, error))
+            outcomes.put((question.partitions, error))
 
 
 def _further(question: _Question, error: AskError) -> list[_Question]:

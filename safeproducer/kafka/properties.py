@@ -92,7 +92,7 @@ topic.metadata.refresh.sparse transaction.timeout.ms transactional.id
 PRODUCER_PROPERTIES = tuple(_NAMES.split())
 
 _SENSITIVE = re.compile(
-    r"pass|secret|token|credential|\.pem$|private\.key|api\.?key|user\.info|jaas|oauthbearer\.config", re.IGNORECASE
+    r"pass|pwd|secret|token|credential|\.pem$|private\.key|api\.?key|user\.info|jaas|oauthbearer\.config", re.IGNORECASE
 )
 
 

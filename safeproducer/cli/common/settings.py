@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from safeproducer.cli.common.screen import Screen, is_secret
+from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.stop import Failure
+from safeproducer.kafka.properties import is_sensitive
 
 Setting = str | int | float | bool | None
 
@@ -164,7 +165,7 @@ def read_settings(args: argparse.Namespace, screen: Screen, *, transactions: boo
     given = dict(_pair(number, text) for number, text in enumerate(args.config, start=1))
     settings.update(given)
     screen.redact.learn(settings.items())
-    for name in filter(is_secret, given):
+    for name in filter(is_sensitive, given):
         screen.note(
             f"{name} is on the command line, where every user of this machine can read it: put it into a --config-file."
         )

@@ -23,6 +23,12 @@ from safeproducer.settings.own_settings import OWN_PREFIX, shown
 _BACKPRESSURE = "queue.buffering.backpressure.threshold"
 _MOST_BACKPRESSURE = 1_000_000
 """The most that librdkafka takes."""
+_EVENT_CALLBACKS = {
+    "error_cb": ConfigurationTypeError,
+    "throttle_cb": ConfigurationValueError,
+    "stats_cb": ConfigurationTypeError,
+}
+"""By name, what is raised for one that cannot be called."""
 _NAMED_IN_ERROR = re.compile(r'configuration property:? "([^"]+)"|[`"]([a-z][a-z._]+)[`"]')
 
 
@@ -71,9 +77,8 @@ class Settings:
 
     def scrub(self, text: str) -> str:
         """`text` without any value that may be a secret."""
-        return scrub(
-            text, self.former_secrets | {str(value) for name, value in self.lane.items() if is_sensitive(name)}
-        )
+        secrets = {str(value) for name, value in self.lane.items() if is_sensitive(name)}
+        return scrub(text, self.former_secrets | secrets)
 
     def set_credentials(self, changes: Mapping[str, str]) -> None:
         """Other credentials from now on; those from before stay secret."""
@@ -94,7 +99,10 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
         _refuse(config)
     only_errors = _boolean(config, "delivery.report.only.error")
     on_delivery = _callback(config, "on_delivery", ConfigurationError, "on_delivery requires a callable object")
-    error_cb, throttle_cb, statistics_cb = _event_callbacks(config)
+    error_cb, throttle_cb, statistics_cb = (
+        _callback(config, name, kind, f"expected {name} property as a callable function")
+        for name, kind in _EVENT_CALLBACKS.items()
+    )
     by_name = {canonical(name): value for name, value in config.items()}
     transactional = bool(by_name.get("transactional.id"))
     idempotent = _decided_idempotence(config, by_name) or transactional
@@ -117,18 +125,6 @@ def parse(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settings:
         transactional_id=by_name.get("transactional.id"),
         idempotent=idempotent,
     )
-
-
-def _event_callbacks(config: dict[str, Any]) -> list[Any]:
-    kinds = {
-        "error_cb": ConfigurationTypeError,
-        "throttle_cb": ConfigurationValueError,
-        "stats_cb": ConfigurationTypeError,
-    }
-    return [
-        _callback(config, name, kind, f"expected {name} property as a callable function")
-        for name, kind in kinds.items()
-    ]
 
 
 def _decided_idempotence(config: dict[str, Any], by_name: Mapping[str, Any]) -> bool:
@@ -154,11 +150,10 @@ def explain_refusal(error: BaseException, settings: Settings, more: str = "") ->
         refusal = _refusal(ConfigurationError, text, settings)
         refusal.args = (KafkaError(cause.code(), refusal.message),)
         return refusal
-    if isinstance(error, TypeError):
-        return _refusal(ConfigurationTypeError, settings.scrub(str(error)), settings)
-    if isinstance(error, ValueError):
-        return _refusal(ConfigurationValueError, settings.scrub(str(error)), settings)
-    return None
+    if not isinstance(error, TypeError | ValueError):
+        return None
+    kind = ConfigurationTypeError if isinstance(error, TypeError) else ConfigurationValueError
+    return _refusal(kind, settings.scrub(str(error)), settings)
 
 
 def _refusal(kind: type[ConfigurationError], text: str, settings: Settings) -> ConfigurationError:
@@ -178,31 +173,23 @@ def _refusal(kind: type[ConfigurationError], text: str, settings: Settings) -> C
 
 
 def _unknown(kind: type[ConfigurationError], setting: str, value: Any, text: str) -> ConfigurationError:
-    similar = suggestions(setting)
-    way_out = (
-        f"Did you mean {' or '.join(repr(name) for name in similar)}?"
-        if similar
-        else f"Remove it: librdkafka has no such setting, and this library's own begin with {OWN_PREFIX!r}"
-    )
+    way_out = f"Remove it: librdkafka has no such setting, and this library's own begin with {OWN_PREFIX!r}"
+    if similar := suggestions(setting):
+        way_out = f"Did you mean {' or '.join(map(repr, similar))}?"
     return kind(setting, shown(setting, value), text, way_out)
 
 
 def _merged(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     if len(args) > 1 or (args and not isinstance(args[0], dict)) or not (args or kwargs):
         stock = "expected tuple containing single dict" if len(args) > 1 else "expected configuration dict"
-        raise ConfigurationTypeError(
-            "",
-            "",
-            f"{stock}: SafeProducer() takes one, or keywords, not {_described(args)}",
-            "Call SafeProducer({'bootstrap.servers': 'host:9092'})",
-        )
+        given = f"{len(args)} arguments" if len(args) != 1 else type(args[0]).__name__
+        problem = f"{stock}: SafeProducer() takes one, or keywords, not {given}"
+        raise ConfigurationTypeError("", "", problem, "Call SafeProducer({'bootstrap.servers': 'host:9092'})")
     config: dict[Any, Any] = {**(args[0] if args else {}), **kwargs}
     topic_defaults = config.pop("default.topic.config", {})
     if not isinstance(topic_defaults, dict):
-        kind = type(topic_defaults).__name__
-        raise ConfigurationTypeError(
-            "default.topic.config", kind, "it must be a dict", "Give its settings beside the others instead"
-        )
+        kind, way_out = type(topic_defaults).__name__, "Give its settings beside the others instead"
+        raise ConfigurationTypeError("default.topic.config", kind, "it must be a dict", way_out)
     config.update(topic_defaults)
     named = {str(name): value for name, value in config.items()}
     for name, value in named.items():
@@ -217,13 +204,8 @@ def _refuse_surrogates(name: str, value: Any) -> None:
             if isinstance(text, str):
                 text.encode()
         except UnicodeEncodeError:
-            raise ConfigurationError(
-                ascii(name), "***", f"its {part} holds a character that is no UTF-8", "Correct the text it came from"
-            ) from None
-
-
-def _described(args: tuple[Any, ...]) -> str:
-    return f"{len(args)} arguments" if len(args) != 1 else type(args[0]).__name__
+            problem = f"its {part} holds a character that is no UTF-8"
+            raise ConfigurationError(ascii(name), "***", problem, "Correct the text it came from") from None
 
 
 def _refuse(config: dict[str, Any]) -> None:

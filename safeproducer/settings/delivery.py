@@ -231,16 +231,9 @@ class Delivery:
 
 def _changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """`config` with `changes`, but for settings that it has a bad value for: librdkafka shall refuse those."""
-    changed = {**config}
-    replaced = {**changes}
-    for name, value in config.items():
-        real = ALIAS.get(name, name)
-        if real in changes:
-            if _is_good(real, value):
-                del changed[name]
-            else:
-                replaced.pop(real, None)
-    return {**changed, **replaced}
+    bad = {real for name, value in config.items() if not _is_good(real := ALIAS.get(name, name), value)}
+    replaced = {name: value for name, value in changes.items() if name not in bad}
+    return {name: value for name, value in config.items() if ALIAS.get(name, name) not in replaced} | replaced
 
 
 def _is_good(name: str, value: Any) -> bool:
@@ -275,12 +268,11 @@ ALIAS = {"queue.buffering.max.ms": "linger.ms", "delivery.timeout.ms": "message.
 def _refuse_long_linger(linger: float | None, timeout_ms: int) -> None:
     """As librdkafka does, which is given another linger, and would not see it. It refuses what is out of range."""
     if linger is not None and 0 < timeout_ms <= linger <= RANGES["linger.ms"][1]:
-        raise ConfigurationError(
-            "linger.ms",
-            f"{linger:g}",
-            f"`message.timeout.ms` ({timeout_ms}) must be greater than `linger.ms`: no record would be sent in time",
-            "Lower linger.ms, or raise message.timeout.ms (delivery.timeout.ms)",
+        problem = (
+            f"`message.timeout.ms` ({timeout_ms}) must be greater than `linger.ms`: no record would be sent in time"
         )
+        way_out = "Lower linger.ms, or raise message.timeout.ms (delivery.timeout.ms)"
+        raise ConfigurationError("linger.ms", f"{linger:g}", problem, way_out)
 
 
 def read(by_name: Mapping[str, Any], own: OwnSettings, idempotent: bool, wants_statistics: bool) -> Delivery:

@@ -33,10 +33,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class IdSettings:
-    """The settings for a limit on producer IDs (KIP-936), and where they are counted.
-
-    `reuse`: seconds.
-    """
+    """The settings for a limit on producer IDs (KIP-936), and where they are counted. `reuse`: seconds."""
 
     policy: Policy = "warn"
     ledger: Place = AUTO
@@ -63,12 +60,9 @@ def take(
         return _DEFAULTS  # as most producers have it: to read nothing at all is felt in the constructor
     policy = _policy(given)
     if policy == "reuse" and transactional:
-        raise ConfigurationError(
-            PRODUCER_IDS_POLICY,
-            repr(policy),
-            "a native producer with a transactional.id is never taken over by another one",
-            "Set it to 'delay' or 'refuse', or leave it out",
-        )
+        problem = "a native producer with a transactional.id is never taken over by another one"
+        way_out = "Set it to 'delay' or 'refuse', or leave it out"
+        raise ConfigurationError(PRODUCER_IDS_POLICY, repr(policy), problem, way_out)
     ledger = _ledger(given, usable)
     reuse_ms = whole_number(given, PRODUCER_IDS_REUSE_MS, DEFAULT_REUSE_MS, least=0)
     policy = _winning(environment, POLICY_VARIABLE, PRODUCER_IDS_POLICY, policy, _policy)
@@ -91,13 +85,8 @@ def _ledger(given: Mapping[str, Any], usable: Callable[[str], str | None]) -> st
     problem = usable(path) if absolute else "it must be 'auto', 'off' or an absolute path of a directory"
     if problem is None:
         return str(path)
-    raise ConfigurationError(
-        PRODUCER_IDS_LEDGER,
-        repr(value),
-        problem,
-        "Name a directory of a local file system that this process may write to, or leave the setting out: 'auto' "
-        "takes what there is",
-    )
+    way_out = "Name a directory of a local file system that this process may write to, or leave the setting out"
+    raise ConfigurationError(PRODUCER_IDS_LEDGER, repr(value), problem, f"{way_out}: 'auto' takes what there is")
 
 
 def _winning(

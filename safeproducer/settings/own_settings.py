@@ -74,21 +74,16 @@ class OwnSettings:
     def refuse_contradictions(self, idempotent: bool, transactional: bool) -> None:
         """Several lanes cannot keep the order of a partition, and lanes that are not used would only cost."""
         if transactional and self.mode == "held":
-            raise ConfigurationError(
-                MODE,
-                repr(self.mode),
-                "records of a transaction are never held back: librdkafka says at once what its state allows "
-                "(transactional.id)",
-                "Set safeproducer.mode to 'auto' or 'passthrough', or leave one of the two out",
-            )
-        if self.lanes is not None and self.lanes > 1 and self.ordering == "partition":
-            raise ConfigurationError(
-                LANES,
-                str(self.lanes),
-                "several lanes keep no order within a partition, which safeproducer.ordering=partition asks for",
-                "Set safeproducer.ordering to 'key' or 'none', or leave the number of lanes out",
-            )
+            problem = "records of a transaction are never held back: librdkafka says at once what its state allows"
+            way_out = "Set safeproducer.mode to 'auto' or 'passthrough', or leave one of the two out"
+            raise ConfigurationError(MODE, repr(self.mode), f"{problem} (transactional.id)", way_out)
         if self.ordering == "partition":
+            if self.lanes is not None and self.lanes > 1:
+                problem = (
+                    "several lanes keep no order within a partition, which safeproducer.ordering=partition asks for"
+                )
+                way_out = "Set safeproducer.ordering to 'key' or 'none', or leave the number of lanes out"
+                raise ConfigurationError(LANES, str(self.lanes), problem, way_out)
             return
         for name, refused, why in (
             ("transactional.id", transactional, "a transaction has one producer ID, and its lane keeps the order"),
@@ -96,12 +91,8 @@ class OwnSettings:
             ("enable.idempotence", not idempotent, "without idempotence nothing waits for acknowledgements"),
         ):
             if refused:
-                raise ConfigurationError(
-                    ORDERING,
-                    repr(self.ordering),
-                    f"it needs several lanes, but {why} ({name})",
-                    "Leave one of the two out",
-                )
+                problem = f"it needs several lanes, but {why} ({name})"
+                raise ConfigurationError(ORDERING, repr(self.ordering), problem, "Leave one of the two out")
 
 
 _DEFAULTS = OwnSettings()
@@ -137,13 +128,9 @@ def shown(setting: str, value: Any) -> str:
 def _refuse_unknown(given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         if name not in OWN_SETTINGS:
-            similar = suggestions(name, OWN_SETTINGS) or list(OWN_SETTINGS)
-            raise ConfigurationError(
-                name,
-                shown(name, value),
-                f'No such configuration property: "{name}"',
-                f"Did you mean {' or '.join(similar)}?",
-            )
+            problem = f'No such configuration property: "{name}"'
+            similar = suggestions(name, OWN_SETTINGS) or OWN_SETTINGS
+            raise ConfigurationError(name, shown(name, value), problem, f"Did you mean {' or '.join(similar)}?")
 
 
 def _number(value: Any, least: int, most: float = math.inf) -> int | None:
@@ -159,9 +146,8 @@ def whole_number(given: Mapping[str, Any], name: str, default: int, least: int) 
     """The value that was given, or the default. Raises ConfigurationError."""
     value = given.get(name, default)
     if (number := _number(value, least)) is None:
-        raise ConfigurationError(
-            name, repr(value), f"it must be a whole number of at least {least}", f"The default is {default}"
-        )
+        problem = f"it must be a whole number of at least {least}"
+        raise ConfigurationError(name, repr(value), problem, f"The default is {default}")
     return number
 
 
@@ -171,9 +157,8 @@ def one_of(given: Mapping[str, Any], name: str, choices: tuple[Choice, ...], def
     for choice in choices:
         if value == choice:
             return choice
-    raise ConfigurationError(
-        name, repr(value), f"it must be one of {', '.join(choices)}", f"The default is {default!r}"
-    )
+    problem = f"it must be one of {', '.join(choices)}"
+    raise ConfigurationError(name, repr(value), problem, f"The default is {default!r}")
 
 
 def _number_or(given: Mapping[str, Any], name: str, word: str, least: int, most: int) -> int | None:
@@ -182,10 +167,6 @@ def _number_or(given: Mapping[str, Any], name: str, word: str, least: int, most:
     if value == word:
         return None
     if (number := _number(value, least, most)) is None:
-        raise ConfigurationError(
-            name,
-            repr(value),
-            f"it must be {word!r} or a whole number from {least} to {most}",
-            f"The default is {word!r}",
-        )
+        problem = f"it must be {word!r} or a whole number from {least} to {most}"
+        raise ConfigurationError(name, repr(value), problem, f"The default is {word!r}")
     return number

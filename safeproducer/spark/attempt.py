@@ -59,10 +59,9 @@ class Attempt:
     Spark can be told to print the locals of a failed task."""
 
     def __init__(self, worker: WorkerProducer, options: Options, task: Task) -> None:
-        self._worker = worker
-        self._options = options
-        self._deadline = options.deadline
-        self._task = task
+        self._worker, self._options, self._task = worker, options, task
+        self._topic = options.topic
+        self._max_block = float(options.config.get(MAX_BLOCK_MS, inf)) / 1000
         self._failed = FailedRows(task.partition, apart=options.bad_rows.mode != FAIL)
         self._aside = Aside(options.bad_rows, task)
         self._ended: TaskEndedError | None = None
@@ -74,16 +73,6 @@ class Attempt:
         """When, and what the rows waited for then."""
         self._pace = Pace(options.deadline, clock.monotonic())
         self._patience: Patience | None = None  # none while no row is on its way
-
-    @property
-    def _topic(self) -> str | None:
-        return self._options.topic
-
-    @property
-    def _max_block(self) -> float:
-        """Seconds that a row may wait for room."""
-        config = self._options.config
-        return int(config[MAX_BLOCK_MS]) / 1000 if MAX_BLOCK_MS in config else inf
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Failure | None:
         """Write all rows and wait for their reports. Returns what went wrong; then the producer is closed."""
@@ -242,12 +231,13 @@ class Attempt:
         try:
             while (refusal := self._refusal(*record)) is not None:
                 if not isinstance(refusal, BufferError):
-                    cause = refusal.args[0]
-                    raise TaskEndedError(cause.name(), f"for topic {record[0]!r}: {str(refusal).rstrip('.')}")
+                    sentence = f"for topic {record[0]!r}: {str(refusal).rstrip('.')}"
+                    raise TaskEndedError(refusal.args[0].name(), sentence)
                 self._worker.kafka.poll(min(_ROOM_TURN, self._max_block))
                 self._look()
                 if clock.monotonic() - began >= self._max_block:
-                    raise self._no_room()
+                    problem = f"a row found no room within {self._max_block:g} s (kafka.max.block.ms, {MAX_BLOCK_MS})"
+                    raise self._ended_by(KafkaError._QUEUE_FULL, problem)
         finally:
             self._without_room += clock.monotonic() - began
 
@@ -262,7 +252,7 @@ class Attempt:
     # --- waiting -----------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        until = clock.monotonic() + self._deadline + EXPIRY_CHECK
+        until = clock.monotonic() + self._options.deadline + EXPIRY_CHECK
         while self._worker.kafka.flush(min(_TURN, max(0.0, until - clock.monotonic()))):
             if clock.monotonic() >= until:
                 raise self._too_late()
@@ -271,16 +261,14 @@ class Attempt:
 
     def _look(self) -> None:
         """Raise TaskEndedError when there is nothing to wait for."""
-        resolved, now = self._resolved(), clock.monotonic()
-        self._patience = patience = self._patience or Patience(self._deadline + EXPIRY_CHECK, resolved, now)
+        resolved, now = sum(engine_of(self._worker.kafka).counters.lately()[1:]), clock.monotonic()
+        self._patience = patience = self._patience or Patience(self._options.deadline + EXPIRY_CHECK, resolved, now)
         since = patience.since
         verdict = patience.look(resolved, self._worker.all_down, now)
         if patience.since > since:
             self._worker.login_refused = None  # it was of a former login
-        told_every = (
-            int(self._options.config["delivery.timeout.ms"]) / 1000 * _TOLD
-        )  # with many partitions it takes long
-        if now >= self._explained[0] + told_every:
+        told_every = int(self._options.config["delivery.timeout.ms"]) / 1000 * _TOLD
+        if now >= self._explained[0] + told_every:  # with many partitions it takes long
             self._explained = now, self._worker.kafka.explain()
         first, last, told = self._worker.login_refused or (inf, 0.0, "")
         if last - max(first, patience.since) >= topic_limits.LOGIN_LASTS:  # one refusal may be of a former login
@@ -315,21 +303,11 @@ class Attempt:
             self._worker.all_down = False
 
     def _too_late(self) -> TaskEndedError:
-        return TaskEndedError(
-            KafkaError(KafkaError._TIMED_OUT).name(),
-            f"not all rows had their report within {self._deadline:g} s (safeproducer.spark.deadline). "
-            f"{self._worker.kafka.explain()}",
-        )
+        problem = f"not all rows had their report within {self._options.deadline:g} s (safeproducer.spark.deadline)"
+        return self._ended_by(KafkaError._TIMED_OUT, problem)
 
-    def _no_room(self) -> TaskEndedError:
-        return TaskEndedError(
-            KafkaError(KafkaError._QUEUE_FULL).name(),
-            f"a row found no room within {self._max_block:g} s (kafka.max.block.ms, {MAX_BLOCK_MS}). "
-            f"{self._worker.kafka.explain()}",
-        )
-
-    def _resolved(self) -> int:
-        return sum(engine_of(self._worker.kafka).counters.lately()[1:])
+    def _ended_by(self, code: int, problem: str) -> TaskEndedError:
+        return TaskEndedError(KafkaError(code).name(), f"{problem}. {self._worker.kafka.explain()}")
 
     # --- telling -----------------------------------------------------------------------------------------------------
 

@@ -44,9 +44,7 @@ class SentBatch:
     __slots__ = ("_rows", "_topic", "columns", "numbers")
 
     def __init__(self, columns: Columns, topic: str | None, numbers: Sequence[int]) -> None:
-        self.columns = columns
-        self._topic = topic
-        self.numbers = numbers
+        self.columns, self.numbers, self._topic = columns, numbers, topic
         self._rows: dict[_Content, deque[int]] | None = None
 
     def row_of(self, message: Message) -> int | None:
@@ -62,11 +60,6 @@ class SentBatch:
             if rows := self._rows.get((*content, partition)):
                 return rows.popleft()
         return None
-
-    @property
-    def names_topics(self) -> bool:
-        """Whether each row names its topic."""
-        return self.columns.topic is not None
 
     def record(self, row: int, partition: int | None, callback: object) -> tuple[Any, ...]:
         """This row as produce() takes it, for this partition."""
@@ -119,7 +112,7 @@ class FailedRows:
     def report(self, batch: SentBatch, error: KafkaError, message: Message, row: int | None = None) -> None:
         """A row of `batch` failed; `row` counts from its first and is found out when it is None."""
         cause = error.name() if self.ended_by is None or error.code() not in PURGED else self.ended_by
-        of_its_topic = cause in OF_ITS_TOPIC and batch.names_topics and self.refused is not None
+        of_its_topic = cause in OF_ITS_TOPIC and batch.columns.topic is not None and self.refused is not None
         together = cause in REFUSED_TOGETHER or of_its_topic
         if together or len(self._bad) < MOST_BAD_ROWS:
             row = batch.row_of(message) if row is None else row

@@ -174,15 +174,16 @@ class Columns:
 
     def slice(self, first: int, rows: int = 1) -> Columns:
         """These rows of each column."""
-        columns = self._all()
-        return Columns(rows, *(None if column is None else column.slice(first, rows) for column in columns))
+        return Columns(rows, *(None if column is None else column.slice(first, rows) for column in self._all()))
 
     def without(self, rows: Set[int]) -> Columns:
         """All but these rows of each column."""
         kept = pa.array([row for row in range(self.rows) if row not in rows], pa.int64())
-        columns = self._all()
-        taken = (None if column is None else column.take(kept) for column in columns)
-        return Columns(len(kept), *(_names_again(one) for one in taken))
+        found = Columns(len(kept), *(None if column is None else column.take(kept) for column in self._all()))
+        if found.topic is None:
+            return found
+        # Without names in the dictionary that no row has any more.
+        return replace(found, topic=found.topic.dictionary_decode().dictionary_encode())
 
     def _all(self) -> tuple[Any, ...]:
         return self.value, self.key, self.topic, self.partition, self.headers, self.timestamp, self.ids
@@ -190,12 +191,6 @@ class Columns:
     def parts(self, rows: int) -> Iterator[Columns]:
         """All rows in their order, at most so many at once."""
         return (self.slice(first, min(rows, self.rows - first)) for first in range(0, self.rows, rows))
-
-
-def _names_again(column: Any) -> Any:
-    """Without names in the dictionary that no row has any more."""
-    is_encoded = column is not None and pa.types.is_dictionary(column.type)
-    return column.dictionary_decode().dictionary_encode() if is_encoded else column
 
 
 def _names(topics: Any) -> Any:

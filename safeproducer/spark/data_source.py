@@ -14,7 +14,7 @@ from safeproducer.errors import ConfigurationValueError
 from safeproducer.spark import query_account
 from safeproducer.spark.guarantee import EXACTLY_ONCE, GUARANTEE
 from safeproducer.spark.java_settings import refused
-from safeproducer.spark.options import Options, weak_settings
+from safeproducer.spark.options import Options
 from safeproducer.spark.query_account import Account, Told, callback_of
 from safeproducer.spark.report import TaskTotals
 from safeproducer.spark.schema_check import check_schema, check_session
@@ -70,9 +70,8 @@ class SafeProducerDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """For `df.write`. Raises ConfigurationError for options, the columns of `schema`, and with `overwrite`."""
         if overwrite:
-            raise ConfigurationValueError(
-                "mode", "'overwrite'", "Kafka's topics cannot be overwritten", 'Write with .mode("append")'
-            )
+            problem = "Kafka's topics cannot be overwritten"
+            raise ConfigurationValueError("mode", "'overwrite'", problem, 'Write with .mode("append")')
         return Writer(self._checked(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's
@@ -86,9 +85,7 @@ class SafeProducerDataSource(DataSource):
         options = Options.parse(self.options)
         callback_of(options)
         if options.exactly_once is not None:
-            problem = (
-                "Spark may commit a micro-batch without the tasks' account, and tells no task its number of a batch"
-            )
+            problem = "Spark may commit a micro-batch without the tasks' account, and tells no task a batch's number"
             raise refused(GUARANTEE, EXACTLY_ONCE, problem, "Pass a SafeProducerSink to foreachBatch")
         _told.once((*options.notes, *check_schema(schema, options, data_source=True)))
         return options
@@ -139,11 +136,7 @@ def _commit(messages: Sequence[WriterCommitMessage | None], batch_id: int | None
     account = _account(query_id)
     account.told.once(note for message in written for note in message.notes)
     totals = (message.totals for message in written)
-    known = not weak_settings(options.config)
-    report = account.settle(totals, batch_id, query_id, copies_known=known, policy=options.bad_rows)
-    callback = callback_of(options)
-    if callback is not None:
-        callback(report)
+    account.settle(totals, batch_id, query_id, options, callback_of(options))
 
 
 def _refuse_commit(tasks: int, written: int, batch_id: int | None, query_id: str | None) -> None:

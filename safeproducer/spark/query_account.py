@@ -13,7 +13,7 @@ from pyspark import TaskContext
 
 from safeproducer.errors import ConfigurationValueError
 from safeproducer.runtime import clock
-from safeproducer.spark.options import BAD_ROWS_MAX, FAILING, ON_BATCH, BadRows, Options
+from safeproducer.spark.options import BAD_ROWS_MAX, ON_BATCH, Options, weak_settings
 from safeproducer.spark.report import BatchReport, IdRate, Task, TaskTotals
 from safeproducer.telemetry.spark_events import tell
 
@@ -54,15 +54,18 @@ class Account:
         totals: Iterable[TaskTotals],
         batch_id: int | None,
         query_id: str | None,
+        options: Options,
+        on_batch: Callable[[BatchReport], object] | None = None,
         *,
-        copies_known: bool = True,
-        policy: BadRows = FAILING,
+        copies: bool = False,
     ) -> BatchReport:
         """The report of a micro-batch whose tasks have all succeeded: one event, and a note when workers died idle.
 
-        Raises RuntimeError when it has more than `policy` allows; each task has compared a share.
+        `on_batch` gets it. `copies`: Spark may have run copies of tasks. Raises RuntimeError when more rows are bad
+        than the options allow; each task has compared a share.
         """
-        now = clock.monotonic()
+        now, policy = clock.monotonic(), options.bad_rows
+        copies_known = not (copies or weak_settings(options.config))
         report = BatchReport.of(totals, batch_id, query_id, self._rate, now, copies_known)
         tell("info", "spark_batch_written", **_event(report))
         is_late = self._settled is not None and now - self._settled > IDLE_LIMIT
@@ -72,6 +75,8 @@ class Account:
         if policy.is_number and (bad := sum(report.bad_rows.values())) > policy.allowed(report.rows):
             found = ", ".join(f"{count} x {code}" for code, count in sorted(report.bad_rows.items()))
             raise RuntimeError(f"{bad} of {report.rows} rows are bad, and {BAD_ROWS_MAX} allows {policy}: {found}")
+        if on_batch is not None:
+            on_batch(report)
         return report
 
 
@@ -84,11 +89,8 @@ _PAUSES = (
 
 def _event(report: BatchReport) -> dict[str, object]:
     """The numbers of the report, which fit into a log line however many topics and brokers there are."""
-    fields: dict[str, object] = report.as_dict()
-    fields["topics"] = len(report.topics)
-    fields["throttled"] = sum(report.throttled.values())
-    fields["producer_ids"] = len(report.producer_ids)
-    return fields
+    counts = {"topics": len(report.topics), "producer_ids": len(report.producer_ids)}
+    return report.as_dict() | counts | {"throttled": sum(report.throttled.values())}
 
 
 def callback_of(options: Options) -> Callable[[BatchReport], object] | None:
@@ -99,16 +101,12 @@ def callback_of(options: Options) -> Callable[[BatchReport], object] | None:
     try:
         found: Any = resolve_name(name)
     except (ValueError, ImportError, AttributeError) as error:
-        raise ConfigurationValueError(
-            ON_BATCH,
-            repr(name),
-            f"it cannot be imported beside the driver: {error}",
-            "Give package.module:function, and install the package where the driver runs",
-        ) from None
+        problem = f"it cannot be imported beside the driver: {error}"
+        way_out = "Give package.module:function, and install the package where the driver runs"
+        raise ConfigurationValueError(ON_BATCH, repr(name), problem, way_out) from None
     if not callable(found):
         raise ConfigurationValueError(ON_BATCH, repr(name), "it cannot be called", "Give package.module:function")
-    callback: Callable[[BatchReport], object] = found
-    return callback
+    return found  # type: ignore[no-any-return]
 
 
 if TYPE_CHECKING:
@@ -143,14 +141,12 @@ def write(batches: Iterator[pa.RecordBatch], options: Options, run: str, batch_i
 
 def query_id() -> str | None:
     """The ID of the streaming query whose task this is. Spark Connect's `foreachBatch` has none."""
-    found: str | None = _context().getLocalProperty("sql.streaming.queryId")
-    return found
+    return _context().getLocalProperty("sql.streaming.queryId")
 
 
 def setting(name: str, default: str) -> str:
     """A setting of the session: those that are set travel with each task."""
-    found: str | None = _context().getLocalProperty(name)
-    return default if found is None else found
+    return default if (found := _context().getLocalProperty(name)) is None else found
 
 
 def _context() -> TaskContext:

@@ -16,7 +16,7 @@ from safeproducer.errors import ConfigurationError
 from safeproducer.spark import query_account
 from safeproducer.spark.guarantee import EXACTLY_ONCE, GUARANTEE, ExactlyOnce
 from safeproducer.spark.java_settings import refused
-from safeproducer.spark.options import COLUMN, POSITION, ROW_ID, TOPIC, Options, weak_settings
+from safeproducer.spark.options import COLUMN, POSITION, ROW_ID, TOPIC, Options
 from safeproducer.spark.query_account import Account, callback_of
 from safeproducer.spark.report import SCHEMA, BatchReport, TaskTotals
 from safeproducer.spark.run_start import begin
@@ -93,11 +93,7 @@ class SafeProducerSink:
         if sink is not None:
             _refuse_other_slots(totals, sink.slots)
             self._next = query_id, (batch_id or 0) + 1
-        known = not (speculates(conf) or weak_settings(options.config))
-        report = self._account.settle(totals, batch_id, query_id, copies_known=known, policy=options.bad_rows)
-        if self._on_batch is not None:
-            self._on_batch(report)
-        return report
+        return self._account.settle(totals, batch_id, query_id, options, self._on_batch, copies=speculates(conf))
 
     def _begin(self, sink: ExactlyOnce, batch_id: int | None, query_id: str | None) -> None:
         """Before a micro-batch; ask brokers unless the one before it was written by this sink. Raises

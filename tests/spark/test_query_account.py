@@ -9,9 +9,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from safeproducer.runtime import clock
-from safeproducer.spark.options import BadRows
+from safeproducer.spark.options import BadRows, Options
 from safeproducer.spark.query_account import IDLE_LIMIT, Account
 from safeproducer.spark.report import TaskTotals, TopicTotals
+
+OPTIONS = Options("t", {})
 
 
 def tasks(*ids: int) -> list[TaskTotals]:
@@ -37,7 +39,7 @@ def events(logs: list[Any], name: str) -> list[dict[str, Any]]:
 def test_each_micro_batch_is_one_event_of_numbers() -> None:
     """However many topics, brokers and IDs there are, the event has as many fields."""
     with capture_logs() as logs:
-        Account().settle(tasks(*range(100)), 3, "query")
+        Account().settle(tasks(*range(100)), 3, "query", OPTIONS)
     (event,) = events(logs, "spark_batch_written")
     assert (event["batch_id"], event["query_id"], event["rows"], event["topics"]) == (3, "query", 100, 100)
     assert (event["producer_ids"], event["ids_per_hour"], event["log_level"]) == (100, 100, "info")
@@ -49,9 +51,9 @@ def test_a_micro_batch_with_more_bad_rows_than_allowed_is_told_and_fails() -> No
     """Each task may have had few enough."""
     found = [TaskTotals(number, 0, rows=50, delivered=49, bad_rows={"null_topic": 1}) for number in range(2)]
     with capture_logs() as logs:
-        Account().settle(found, 3, "query", policy=BadRows("skip", None, 2))
+        Account().settle(found, 3, "query", Options("t", {}, bad_rows=BadRows("skip", None, 2)))
         with pytest.raises(RuntimeError, match=r"^2 of 2 rows are bad, and .*bad\.rows\.max allows 1: 2 x null_topic$"):
-            Account().settle(found, 3, "query", policy=BadRows("skip", None, 1))
+            Account().settle(found, 3, "query", Options("t", {}, bad_rows=BadRows("skip", None, 1)))
     assert [event["bad_rows"] for event in events(logs, "spark_batch_written")] == [{"null_topic": 2}] * 2
 
 
@@ -60,7 +62,7 @@ def test_long_pauses_are_told_once_with_the_cure(now: list[float]) -> None:
     account = Account()
     with capture_logs() as logs:
         for known in range(3):
-            account.settle(tasks(known), known, "query")
+            account.settle(tasks(known), known, "query", OPTIONS)
             now[0] += IDLE_LIMIT + 1
     (note,) = events(logs, "spark_note")
     assert "safeproducer.spark.max.writers" in note["note"]
@@ -71,11 +73,11 @@ def test_short_pauses_and_empty_micro_batches_are_not_told(now: list[float]) -> 
     """Neither a query in time nor one that had nothing to write."""
     account = Account()
     with capture_logs() as logs:
-        account.settle(tasks(1), 0, "query")
+        account.settle(tasks(1), 0, "query", OPTIONS)
         now[0] += IDLE_LIMIT - 1
-        account.settle(tasks(1), 1, "query")
+        account.settle(tasks(1), 1, "query", OPTIONS)
         now[0] += 10 * IDLE_LIMIT
-        account.settle([], 2, "query")
+        account.settle([], 2, "query", OPTIONS)
     assert events(logs, "spark_note") == []
 
 
@@ -84,7 +86,7 @@ def test_batch_writes_are_no_query(now: list[float]) -> None:
     account = Account()
     with capture_logs() as logs:
         for known in range(2):
-            account.settle(tasks(known), None, None)
+            account.settle(tasks(known), None, None, OPTIONS)
             now[0] += IDLE_LIMIT + 1
     assert events(logs, "spark_note") == []
 

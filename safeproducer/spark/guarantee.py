@@ -119,8 +119,7 @@ def _name(options: Mapping[str, str], option: str, default: str) -> str:
 
 
 def _whole(options: Mapping[str, str], option: str, least: int, most: int) -> int:
-    found = whole_number(options[option], least, most)
-    if found is None:
+    if (found := whole_number(options[option], least, most)) is None:
         of_deadline = f": {SINK_PREFIX}deadline counts, too" * (option == TRANSACTION_TIMEOUT)
         problem = f"it must be a whole number from {least} to {most}{of_deadline}"
         raise refused(option, options[option], problem, "Correct it")

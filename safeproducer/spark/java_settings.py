@@ -79,12 +79,9 @@ def whole_number(text: str, least: int, most: int) -> int | None:
 
 
 def _number(given: Given, name: str, least: int, most: int, way_out: str = "") -> int:
-    found = whole_number(given[name], least, most)
-    if found is None:
-        problem = f"it must be a whole number from {least} to {most}"
-        raise kafka_refused(
-            name, given[name], problem, way_out or "Change it, or leave it out for librdkafka's default"
-        )
+    if (found := whole_number(given[name], least, most)) is None:
+        way_out = way_out or "Change it, or leave it out for librdkafka's default"
+        raise kafka_refused(name, given[name], f"it must be a whole number from {least} to {most}", way_out)
     return found
 
 
@@ -300,26 +297,22 @@ _LOGIN = f"Log in with SCRAM, PLAIN or a certificate in PEM, {_STAY}"
 _OPENSSL = "TLS is OpenSSL's here, and no class in Java takes part"
 
 _KERBEROS = "kinit.cmd min.time.before.relogin service.name ticket.renew.jitter ticket.renew.window.factor"
-_CALLBACKS = ("sasl.client.callback.handler.class", "sasl.login.class")
+
+_JAVA = "it names a class in Java, as delegation tokens and cloud logins need it"
+_INTERCEPTED = "an interceptor in Java cannot run in Python, and rows would miss what it does"
+_CIPHERS = "OpenSSL calls cipher suites by other names than Java"
+_ID_OF_SINK = "the sink chooses it, where it has transactions"
+_IDEMPOTENT = "Leave it out; retries of the client make no duplicates, as enable.idempotence is on"
 
 REFUSED: dict[str, Refusal] = {
     **{f"sasl.kerberos.{name}": Refusal("Kerberos is not supported", _LOGIN) for name in _KERBEROS.split()},
     "sasl.oauthbearer.header.urlencode": Refusal("librdkafka has no such setting", "Leave it out"),
-    **dict.fromkeys(
-        _CALLBACKS, Refusal("it names a class in Java, as delegation tokens and cloud logins need it", _LOGIN)
-    ),
-    "interceptor.classes": Refusal(
-        "an interceptor in Java cannot run in Python, and rows would miss what it does",
-        "Do it in Spark before the sink",
-    ),
+    "sasl.client.callback.handler.class": Refusal(_JAVA, _LOGIN),
+    "sasl.login.class": Refusal(_JAVA, _LOGIN),
+    "interceptor.classes": Refusal(_INTERCEPTED, "Do it in Spark before the sink"),
     "security.providers": Refusal(_OPENSSL, "Leave it out"),
-    "ssl.cipher.suites": Refusal(
-        "OpenSSL calls cipher suites by other names than Java", "Restrict ssl.cipher.suites on the brokers"
-    ),
+    "ssl.cipher.suites": Refusal(_CIPHERS, "Restrict ssl.cipher.suites on the brokers"),
     "ssl.engine.factory.class": Refusal(_OPENSSL, "Give keys and certificates in PEM"),
     "ssl.provider": Refusal(_OPENSSL, "Leave it out"),
-    "transactional.id": Refusal(
-        "the sink chooses it, where it has transactions",
-        "Leave it out; retries of the client make no duplicates, as enable.idempotence is on",
-    ),
+    "transactional.id": Refusal(_ID_OF_SINK, _IDEMPOTENT),
 }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from math import ceil
-from typing import Any
+from typing import Any, TypeVar
 
 from safeproducer.errors import ConfigurationError
 from safeproducer.kafka.properties import HIDDEN, PRODUCER_PROPERTIES, canonical, suggestions
@@ -15,6 +15,7 @@ from safeproducer.settings.own_settings import MAX_BLOCK_MS, OWN_PREFIX, OWN_SET
 from safeproducer.spark import security
 from safeproducer.spark.guarantee import ONCE_OPTIONS, SINK_PREFIX, ExactlyOnce, exactly_once
 from safeproducer.spark.java_settings import (
+    INT,
     JAVAS_PARTITIONER,
     KAFKA_PREFIX,
     REFUSED,
@@ -56,7 +57,7 @@ OF_SPARK = ("checkpointlocation", "queryname")
 DEFAULT_DEADLINE = 60.0
 DEFAULT_IDLE_MS = 600_000
 _LINGER_MS = 20
-_LONGEST_MS = 2_147_483_647
+_Default = TypeVar("_Default", int, None)
 _DEFAULTS = {
     "partitioner": JAVAS_PARTITIONER,  # or rows of a key change their partition with the sink
     "message.max.bytes": "1048576",  # Java's: librdkafka's is smaller, and would refuse rows that Spark's sink takes
@@ -151,15 +152,17 @@ class Options:
             name.removeprefix(KAFKA_PREFIX): text for name, text in options.items() if name.startswith(KAFKA_PREFIX)
         }
         config, notes = _translated(kafka)
-        safe = security.translate(kafka)
+        safe, weak = security.translate(kafka), weak_settings(config)
         own = {name: text for name, text in options.items() if name in OWN_SETTINGS}
-        once = exactly_once(options, weak_settings(config), _deadline(options, kafka))
-        _refuse_two_limits(config, own)
-        _check_own({**config, **own}, once is not None)
         deadline = _deadline(options, kafka)
-        times = {"delivery.timeout.ms": str(round(deadline * 1000)), **_linger(kafka, deadline)}
-        _refuse_contradictions(kafka, weak_settings(config), deadline)
-        if weak := weak_settings(config):
+        once = exactly_once(options, weak, deadline)
+        if MAX_BLOCK_MS in own and config.get(MAX_BLOCK_MS, own[MAX_BLOCK_MS]) != own[MAX_BLOCK_MS]:
+            problem = f"kafka.max.block.ms says {config[MAX_BLOCK_MS]}, and means the same"
+            raise refused(MAX_BLOCK_MS, own[MAX_BLOCK_MS], problem, "Leave one of the two out")
+        _check_own({**config, **own}, not weak, once is not None)
+        times = _times(kafka, deadline)
+        _refuse_contradictions(kafka, weak, int(times["delivery.timeout.ms"]))
+        if weak:
             told = ", ".join(f"{KAFKA_PREFIX}{name}={config[name]}" for name in weak)
             notes.append(f"{told}: retries may write rows twice, and no report can tell (maybe_twice=None)")
         return cls(
@@ -167,8 +170,8 @@ class Options:
             config={**_DEFAULTS, **times, **config, **safe.config, **own},
             secrets=safe.secrets,
             deadline=deadline,
-            max_writers=_number(options, MAX_WRITERS, 1) if MAX_WRITERS in options else None,
-            idle_ms=_number(options, IDLE_MS, 0) if IDLE_MS in options else DEFAULT_IDLE_MS,
+            max_writers=_number(options, MAX_WRITERS, 1, None),
+            idle_ms=_number(options, IDLE_MS, 0, DEFAULT_IDLE_MS),
             on_batch=options.get(ON_BATCH),
             on_worker=options.get(ON_WORKER),
             bad_rows=_bad_rows(options),
@@ -196,22 +199,13 @@ def _texts(given: Mapping[str, Any]) -> dict[str, str]:
             problem = f"it must be text, a number or a truth value, not {type(value).__name__}"
             raise refused(str(name), type(value).__name__, problem, "Correct it, or leave it out")
         option = str(name).lower()
-        if not _is_utf8(f"{name}{value}"):
-            raise refused(
-                ascii(option), HIDDEN, "it holds a character that is no UTF-8", "Correct the text it came from"
-            )
+        if f"{name}{value}".encode(errors="ignore").decode() != f"{name}{value}":
+            problem = "it holds a character that is no UTF-8"
+            raise refused(ascii(option), HIDDEN, problem, "Correct the text it came from")
         if option in options:
             raise refused(option, str(value), "it is given twice", "Leave one of the two out; case does not count")
         options[option] = str(value).lower() if isinstance(value, bool) else str(value)
     return {name: text for name, text in options.items() if name not in OF_SPARK}
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 _CONSUMERS = """
@@ -239,28 +233,24 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
 
 
 def _similar_option(option: str) -> str:
-    known = (*SINK_OPTIONS, *OWN_SETTINGS)
     if option == "path":  # of save(), start() and toTable()
         return f"Give the topic as option {TOPIC!r}, and call save() and start() without one"
     if option in TRANSLATED or option in WITHOUT_EFFECT or option in REFUSED:
         return f"Did you mean {KAFKA_PREFIX}{option}?"
-    similar = suggestions(option, known)
-    if similar:
+    if similar := suggestions(option, (*SINK_OPTIONS, *OWN_SETTINGS)):
         return f"Did you mean {' or '.join(similar)}?"
     return f"Remove it; options of this sink are {TOPIC}, {KAFKA_PREFIX}* with Java's names, and {OWN_PREFIX}*"
 
 
 def _javas_name(name: str) -> str:
     """The way out for a name that Java has not: librdkafka's are told by what becomes of Java's."""
-    meant = [java for java, it in TRANSLATED.items() if canonical(name) in map(canonical, it.becomes)]
-    if meant:
+    if meant := [java for java, it in TRANSLATED.items() if canonical(name) in map(canonical, it.becomes)]:
         return f"Java's name is {' or '.join(KAFKA_PREFIX + java for java in meant)}"
     if name in PRODUCER_PROPERTIES:
         return "It is a setting of librdkafka without a counterpart in Java: remove it"
     if name in _CONSUMERS.split():
         return "It is a consumer's setting, of a stream that reads: remove it here"
-    similar = suggestions(name, (*TRANSLATED, *WITHOUT_EFFECT, *REFUSED))
-    if similar:
+    if similar := suggestions(name, (*TRANSLATED, *WITHOUT_EFFECT, *REFUSED)):
         return f"Did you mean {' or '.join(KAFKA_PREFIX + java for java in similar)}?"
     return "Remove it; the documents list all settings"
 
@@ -278,17 +268,10 @@ def _translated(kafka: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     return config, notes
 
 
-def _refuse_two_limits(config: Mapping[str, str], own: Mapping[str, str]) -> None:
-    if MAX_BLOCK_MS in own and config.get(MAX_BLOCK_MS, own[MAX_BLOCK_MS]) != own[MAX_BLOCK_MS]:
-        problem = f"kafka.max.block.ms says {config[MAX_BLOCK_MS]}, and means the same"
-        raise refused(MAX_BLOCK_MS, own[MAX_BLOCK_MS], problem, "Leave one of the two out")
-
-
-def _check_own(config: dict[str, str], transactional: bool) -> None:
+def _check_own(config: dict[str, str], idempotent: bool, transactional: bool) -> None:
     """The producer will check the same, and what only an executor knows: whether a directory can be used there."""
     id_settings.take(config, False, lambda _directory: None, {})
-    own = own_settings.take(config, {})
-    own.refuse_contradictions(not weak_settings(config), transactional)
+    own_settings.take(config, {}).refuse_contradictions(idempotent, transactional)
 
 
 def weak_settings(config: Mapping[str, str]) -> list[str]:
@@ -302,20 +285,21 @@ def weak_settings(config: Mapping[str, str]) -> list[str]:
     return [name for name, is_weak in found.items() if is_weak]
 
 
-def _refuse_contradictions(kafka: Mapping[str, str], weak: list[str], deadline: float) -> None:
+def _refuse_contradictions(kafka: Mapping[str, str], weak: list[str], timeout: int) -> None:
     if weak and kafka.get("enable.idempotence", "").strip().lower() == "true":
         problem = "kafka.enable.idempotence=true needs acks=all, retries, and at most 5 requests in flight"
         raise kafka_refused(weak[0], kafka[weak[0]], problem, "Leave one of the two out")
-    linger, timeout = int(kafka.get("linger.ms", 0)), int(kafka.get("delivery.timeout.ms", round(deadline * 1000)))
-    if linger >= timeout:
+    if int(kafka.get("linger.ms", 0)) >= timeout:
         problem = f"no row would be sent before it fails, after {timeout} ms"
         raise kafka_refused("linger.ms", kafka["linger.ms"], problem, "Make it shorter than delivery.timeout.ms")
 
 
-def _linger(kafka: Mapping[str, str], deadline: float) -> dict[str, str]:
-    """In place of librdkafka's 5 ms: small batches cost brokers most, and a task waits for its last reports anyway."""
+def _times(kafka: Mapping[str, str], deadline: float) -> dict[str, str]:
+    """The time-out of a row, and linger in place of librdkafka's 5 ms: small batches cost brokers most, and a task
+    waits for its last reports anyway."""
     timeout = int(kafka.get("delivery.timeout.ms", round(deadline * 1000)))
-    return {"linger.ms": str(_LINGER_MS)} if timeout > 2 * _LINGER_MS else {}
+    linger = {"linger.ms": str(_LINGER_MS)} if timeout > 2 * _LINGER_MS else {}
+    return {"delivery.timeout.ms": str(timeout), **linger}
 
 
 def _deadline(options: Mapping[str, str], kafka: Mapping[str, str]) -> float:
@@ -327,18 +311,12 @@ def _deadline(options: Mapping[str, str], kafka: Mapping[str, str]) -> float:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not 0.001 <= seconds <= _LONGEST_MS / 1000:
-        problem = "it must be a number of seconds above 0"
-        raise refused(
-            DEADLINE, text, problem, f"Give as long as a row may take, or leave it out for {DEFAULT_DEADLINE:g}"
-        )
+    if not 0.001 <= seconds <= INT / 1000:
+        way_out = f"Give as long as a row may take, or leave it out for {DEFAULT_DEADLINE:g}"
+        raise refused(DEADLINE, text, "it must be a number of seconds above 0", way_out)
     if timeout > seconds:
-        raise refused(
-            DEADLINE,
-            text,
-            f"kafka.delivery.timeout.ms={kafka['delivery.timeout.ms']} lets a row take longer than its task waits",
-            "Make the time-out shorter or the deadline longer",
-        )
+        problem = f"kafka.delivery.timeout.ms={kafka['delivery.timeout.ms']} lets a row take longer than its task waits"
+        raise refused(DEADLINE, text, problem, "Make the time-out shorter or the deadline longer")
     return seconds
 
 
@@ -364,8 +342,8 @@ def _bad_rows(options: Mapping[str, str]) -> BadRows:
     is_share = most.endswith("%")
     try:
         number = Decimal(most.removesuffix("%").strip())
-        always = whole_number(floor, 0, _LONGEST_MS) if comma and is_share else None if comma else _ALWAYS
-        fits = 0 <= number <= (100 if is_share else _LONGEST_MS) and (is_share or number == int(number))
+        always = whole_number(floor, 0, INT) if comma and is_share else None if comma else _ALWAYS
+        fits = 0 <= number <= (100 if is_share else INT) and (is_share or number == int(number))
         if fits and always is not None:
             return BadRows(mode, topic, number / 100 if is_share else int(number), always)
     except InvalidOperation:  # no number, or NaN
@@ -381,10 +359,10 @@ def _row_id(options: Mapping[str, str]) -> str | None:
     return text or None
 
 
-def _number(options: Mapping[str, str], option: str, least: int) -> int:
-    text = options[option]
-    found = whole_number(text, least, _LONGEST_MS)
-    if found is None:
-        problem = f"it must be a whole number of at least {least}"
-        raise refused(option, text, problem, f"Correct it, or leave it out for the default: {SINK_OPTIONS[option]}")
+def _number(options: Mapping[str, str], option: str, least: int, default: _Default) -> int | _Default:
+    if option not in options:
+        return default
+    if (found := whole_number(options[option], least, INT)) is None:
+        way_out = f"Correct it, or leave it out for the default: {SINK_OPTIONS[option]}"
+        raise refused(option, options[option], f"it must be a whole number of at least {least}", way_out)
     return found

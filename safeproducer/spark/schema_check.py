@@ -70,20 +70,16 @@ def check_session(conf: Callable[[str, str], str], options: Options, *, data_sou
     """
     notes = []
     if not _is_on(conf, _REUSE, "true"):
-        notes.append(
-            f"{_REUSE}=false: each task has a Python worker and takes a producer ID of its own. Set it to true"
-        )
+        why = "each task has a Python worker and takes a producer ID of its own"
+        notes.append(f"{_REUSE}=false: {why}. Set it to true")
     if speculates(conf):
         if options.exactly_once is not None:
             problem = "copies of a task fence each other, and none may commit"
             raise refused(_SPECULATION, "true", problem, f"Set it to false, or leave {GUARANTEE} out")
         if data_source:
-            raise refused(
-                _SPECULATION,
-                "true",
-                "Spark counts a copy that came too late as a failed task, and may fail the query (SPARK-56564)",
-                "Set it to false, or pass a SafeProducerSink to foreachBatch",
-            )
+            problem = "Spark counts a copy that came too late as a failed task, and may fail the query (SPARK-56564)"
+            way_out = "Set it to false, or pass a SafeProducerSink to foreachBatch"
+            raise refused(_SPECULATION, "true", problem, way_out)
         notes.append(f"{_SPECULATION}=true: rows of a task that runs twice are written twice. Set it to false")
     if data_source and options.max_writers is not None:
         notes.append(f"{MAX_WRITERS} has no effect with the data source: coalesce the DataFrame, or use foreachBatch")
@@ -96,14 +92,10 @@ def speculates(conf: Callable[[str, str], str]) -> bool:
 
 
 def _check_type(name: str, kind: DataType) -> None:
-    found = kind.simpleString()
-    if found.partition(" ")[0] in (
-        wanted := TYPES.get(name, _TEXT_OR_BYTES)
-    ):  # "string collate X" is bytes in UTF-8, too
-        return
-    raise _refused(
-        f"column {name!r} is of type {found}, and must be {' or '.join(wanted)}", _CURES.get(name, _CAST).format(name)
-    )
+    found, wanted = kind.simpleString(), TYPES.get(name, _TEXT_OR_BYTES)
+    if found.partition(" ")[0] not in wanted:  # "string collate X" is bytes in UTF-8, too
+        problem = f"column {name!r} is of type {found}, and must be {' or '.join(wanted)}"
+        raise _refused(problem, _CURES.get(name, _CAST).format(name))
 
 
 _CAST = "Cast it in Spark"

@@ -131,9 +131,8 @@ def _by_content(df: DataFrame, slots: int) -> DataFrame:
 def _refuse_other_slots(totals: Sequence[TaskTotals], slots: int) -> None:
     found = sorted(one.partition for one in totals)
     if found != list(range(slots)):
-        raise RuntimeError(
-            f"Spark ran tasks for the slots {found} of {slots}: the plan was changed behind repartition()"
-        )
+        problem = f"Spark ran tasks for the slots {found} of {slots}"
+        raise RuntimeError(f"{problem}: the plan was changed behind repartition()")
 
 
 def _only_written(df: DataFrame, options: Options) -> DataFrame:
@@ -147,15 +146,10 @@ def _only_written(df: DataFrame, options: Options) -> DataFrame:
 
 
 def _refuse_tasks() -> None:
-    context = TaskContext.get()
-    if context is not None:
-        raise ConfigurationError(
-            "",
-            "",
-            f"a SafeProducerSink was called inside a task (of Spark partition {context.partitionId()}), where there is "
-            "no DataFrame to write",
-            "Call it on the driver: pass it to foreachBatch, or call write(df)",
-        )
+    if (context := TaskContext.get()) is not None:
+        where = f"a SafeProducerSink was called inside a task (of Spark partition {context.partitionId()})"
+        way_out = "Call it on the driver: pass it to foreachBatch, or call write(df)"
+        raise ConfigurationError("", "", f"{where}, where there is no DataFrame to write", way_out)
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -343,14 +341,11 @@ class Attempt:
         if self._ended is not None and not codes:
             codes[self._ended.code] = self._rows - delivered
         reason = None if self._ended is None else self._ended.reason
-        bad_rows = sorted(
-            self._failed.bad_rows or self._aside.rows.bad_rows, key=lambda bad: -1 if bad.row is None else bad.row
-        )
+        bad_rows = self._failed.bad_rows or self._aside.rows.bad_rows
+        bad_rows.sort(key=lambda bad: -1 if bad.row is None else bad.row)
         return Failure(
             self._task.partition,
             self._task.attempt,
-            host=socket.gethostname(),
-            process=os.getpid(),
             rows=self._rows,
             delivered=delivered,
             not_written=max(0, self._rows - delivered - unknown),

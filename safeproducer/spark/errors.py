@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 MOST_BAD_ROWS = 10
@@ -92,13 +94,13 @@ class Failure:
 
     partition: int
     attempt: int
-    host: str
-    process: int
-    rows: int
-    delivered: int
-    not_written: int
-    unknown: int
-    codes: Mapping[str, int]
+    host: str = field(default_factory=socket.gethostname)
+    process: int = field(default_factory=os.getpid)
+    rows: int = 0
+    delivered: int = 0
+    not_written: int = 0
+    unknown: int = 0
+    codes: Mapping[str, int] = field(default_factory=dict)
     bad_rows: tuple[BadRow, ...] = ()
     reason: str | None = None
 

@@ -58,9 +58,9 @@ def _mixed(numbers: Any) -> Any:
 
 def _known(column: Any, hashes: Any) -> Any:
     """0 for null."""
-    return (
-        np.where(column.is_null().to_numpy(zero_copy_only=False), np.uint64(0), hashes) if column.null_count else hashes
-    )
+    if not column.null_count:
+        return hashes
+    return np.where(column.is_null().to_numpy(zero_copy_only=False), np.uint64(0), hashes)
 
 
 def _numbers(column: Any) -> Any:

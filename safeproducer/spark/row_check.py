@@ -104,8 +104,7 @@ def _of(columns: Columns, topic: str | None, row: int) -> tuple[str | None, int 
 def _without_topic(columns: Columns, topic: str | None) -> Iterator[Found]:
     if topic is not None:
         return
-    rows = range(columns.rows) if columns.topic is None else _where(columns.topic.is_null())
-    for row in rows:
+    for row in range(columns.rows) if columns.topic is None else _where(columns.topic.is_null()):
         yield Found(row, None, None, None, None, NULL_TOPIC)
 
 
@@ -206,10 +205,8 @@ def _too_large(
         if any(header is None for header, _ in headers or ()):
             continue
         of_topic = facts[name].max_bytes if name is not None and name in facts else None
-        for taken, limit in (
-            (message_bytes(key, value, headers), message_max),
-            (batch_bytes(key, value, headers), of_topic),
-        ):
+        sizes = message_bytes(key, value, headers), batch_bytes(key, value, headers)
+        for taken, limit in zip(sizes, (message_max, of_topic), strict=True):
             if limit is not None and taken > limit:
                 yield Found(row, name, number, taken, limit, ROW_TOO_LARGE)
 
@@ -217,10 +214,7 @@ def _too_large(
 def _header_bound(headers: Any) -> Any:
     """At least what the headers of each row take."""
     names, contents = pc.list_flatten(headers).flatten()
-    each = pc.add(
-        pc.fill_null(pc.binary_length(names.cast(pa.large_binary())), 0),
-        pc.fill_null(pc.binary_length(contents.cast(pa.large_binary())), 0),
-    )
+    each = pc.add(*(pc.fill_null(pc.binary_length(it.cast(pa.large_binary())), 0) for it in (names, contents)))
     parents, sizes = pc.list_parent_indices(headers).to_numpy(), pc.add(each, 10).to_numpy()
     return pa.array(np.bincount(parents, sizes, len(headers)).astype(np.int64))
 

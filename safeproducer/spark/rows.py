@@ -182,9 +182,8 @@ def _pairs(topic: str, kafka: SafeProducer, columns: Columns, callback: Callback
 def _in_blocks(
     kafka: SafeProducer, placings: list[Placing], columns: Columns, callback: Callback, again: Again
 ) -> None:
-    asked = columns.partition is not None
     for block in blocks(columns, placings):
-        _block(block, asked, kafka, callback, again)
+        _block(block, columns.partition is not None, kafka, callback, again)
 
 
 def _block(block: Block, asked: bool, kafka: SafeProducer, callback: Callback, again: Again) -> None:
@@ -195,11 +194,9 @@ def _block(block: Block, asked: bool, kafka: SafeProducer, callback: Callback, a
         for half in halves(block):
             _block(half, asked, kafka, callback, again)
         return
-    partition = block.partition if asked else ANY_PARTITION
-    pairs = zip(block.values, block.keys, strict=True)
-    produce_pairs(
-        engine_of(kafka), block.topic, pairs, callback, partial(_refused, again, partition, callback), partition
-    )
+    partition, pairs = block.partition if asked else ANY_PARTITION, zip(block.values, block.keys, strict=True)
+    refused = partial(_refused, again, partition, callback)
+    produce_pairs(engine_of(kafka), block.topic, pairs, callback, refused, partition)
 
 
 def _refused(

@@ -7,7 +7,6 @@ new one for each task and is closed with it: a commit whose end is not known is 
 from __future__ import annotations
 
 import os
-import socket
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -165,6 +164,6 @@ class _Session:
         if code in FENCED:
             told = f"another writer took over slot {slot} of {SINK_ID}={sink.sink_id}, or its transaction was open for"
             reason = f"{told} longer than {sink.transaction_timeout:g} s ({TRANSACTION_TIMEOUT}): {reason}"
-        who, gone = (slot, self._task.attempt, socket.gethostname(), os.getpid()), rows if unknown else 0
-        codes = {code: rows or 1}
-        return Failure(*who, rows=rows, delivered=0, not_written=rows - gone, unknown=gone, codes=codes, reason=reason)
+        gone, codes = rows if unknown else 0, {code: rows or 1}
+        who = slot, self._task.attempt
+        return Failure(*who, rows=rows, not_written=rows - gone, unknown=gone, codes=codes, reason=reason)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import socket
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -51,10 +50,9 @@ def write_task(batches: Iterable[pa.RecordBatch], options: Options, task: Task) 
     started, handed_over = clock.monotonic(), HandedOver(task)
     try:
         filled = _filled(map(handed_over.note, with_rows), options.topic)
+        written: TaskTotals | Failure
         if filled is None:
-            written: TaskTotals | Failure = TaskTotals(
-                task.partition, task.attempt, seconds=clock.monotonic() - started
-            )
+            written = TaskTotals(task.partition, task.attempt, seconds=clock.monotonic() - started)
         else:
             names, rest = filled
             del filled  # it holds payloads, and a frame that raises must not show them
@@ -73,7 +71,7 @@ def _written(
     try:
         worker = producers.take(options, names)
     except TaskEndedError as ended:
-        return _not_begun(task, ended)
+        return Failure(task.partition, task.attempt, codes={ended.code: 1}, reason=ended.reason)
     try:
         attempt = Attempt(worker, options, task)
         failure = attempt.write(batches)
@@ -146,22 +144,6 @@ def _filled(
     batches: Iterator[pa.RecordBatch], fixed_topic: str | None
 ) -> tuple[list[str], Iterator[pa.RecordBatch]] | None:
     """The topics of the first batch, and all batches, which have rows; None when there is none."""
-    first = next(batches, None)
-    if first is None:
+    if (first := next(batches, None)) is None:
         return None
     return Columns.of(first, fixed_topic).topic_names(fixed_topic), itertools.chain([first], batches)
-
-
-def _not_begun(task: Task, ended: TaskEndedError) -> Failure:
-    return Failure(
-        task.partition,
-        task.attempt,
-        socket.gethostname(),
-        os.getpid(),
-        rows=0,
-        delivered=0,
-        not_written=0,
-        unknown=0,
-        codes={ended.code: 1},
-        reason=ended.reason,
-    )

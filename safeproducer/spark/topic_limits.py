@@ -51,10 +51,8 @@ def unreachable(producer: SafeProducer, seconds: float) -> TaskEndedError:
     producer.poll(0)  # the error of the last connection waits for being served
     account = producer.snapshot()
     last = f"; the last error: {account.last_error.rstrip('.')}" if account.last_error else ""
-    return TaskEndedError(
-        UNREACHABLE,
-        f"no broker of {account.bootstrap_servers} answered {socket.gethostname()} within {seconds:.0f} s{last}",
-    )
+    told = f"no broker of {account.bootstrap_servers} answered {socket.gethostname()} within {seconds:.0f} s"
+    return TaskEndedError(UNREACHABLE, f"{told}{last}")
 
 
 def login_refused(told: str) -> TaskEndedError:
@@ -93,11 +91,8 @@ _UNKNOWN = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 def not_usable(producer: SafeProducer, name: str, error: KafkaError) -> TaskEndedError:
     """The topic is not there, or not for this user."""
-    return TaskEndedError(
-        error.name(),
-        f"topic {name!r} cannot be used: {error.str().rstrip('.')}, as {producer.snapshot().bootstrap_servers} "
-        f"told {socket.gethostname()}",
-    )
+    who = f"as {producer.snapshot().bootstrap_servers} told {socket.gethostname()}"
+    return TaskEndedError(error.name(), f"topic {name!r} cannot be used: {error.str().rstrip('.')}, {who}")
 
 
 def _listed(
@@ -135,10 +130,7 @@ def limits_of(values: Mapping[str, str | None]) -> TopicFacts:
 
 def _number(text: str | None) -> int | None:
     """None, too, for Kafka's largest number, which is no limit."""
-    return int(text) if text is not None and text.isdigit() and int(text) < _NO_LIMIT else None
-
-
-_NO_LIMIT = 2**62
+    return int(text) if text is not None and text.isdigit() and int(text) < 2**62 else None
 
 
 def read_limits(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, TopicFacts]:
@@ -157,9 +149,7 @@ def read_limits(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, To
         return {}  # the producer's own constructor says what is wrong
     answers = reader.topic_configs(names, min(LOGIN_LASTS, LIMITS_WITHIN))
     reader.poll(0)
-    silent = not any(
-        configs.values or (configs.error and configs.error[0] not in _SILENCE) for configs in answers.values()
-    )
+    silent = not any(one.values or (one.error and one.error[0] not in _SILENCE) for one in answers.values())
     if silent and refused:
         raise login_refused(refused[-1])
     if silent and LIMITS_WITHIN > LOGIN_LASTS:

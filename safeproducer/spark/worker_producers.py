@@ -107,8 +107,7 @@ class WorkerProducer:
 
     def __init__(self, options: Options, names: Sequence[str], secrets: Secrets) -> None:
         self.key = key_of(options)
-        self.used = False
-        self.idle_until = 0.0
+        self.used, self.idle_until = False, 0.0
         self.facts: dict[str, TopicFacts] = {}
         self.client_errors = 0
         self.throttled: dict[int, float] = {}
@@ -142,9 +141,7 @@ class WorkerProducer:
 
     def begin(self) -> None:
         self.kafka.poll(0)  # errors of earlier tasks, as of a login that has changed since
-        self.client_errors = 0
-        self.all_down = False
-        self.login_refused = None
+        self.client_errors, self.all_down, self.login_refused = 0, False, None
         self.throttled.clear()
 
     def counts(self) -> Counts:
@@ -288,9 +285,8 @@ class WorkerProducers:
         try:
             resolve_name(name)()
         except Exception as error:
-            refusal = topic_limits.TaskEndedError(
-                type(error).__name__, f"{ON_WORKER}={name} failed on {socket.gethostname()}: {error}"
-            )
+            problem = f"{ON_WORKER}={name} failed on {socket.gethostname()}: {error}"
+            refusal = topic_limits.TaskEndedError(type(error).__name__, problem)
         else:
             self._begun.add((os.getpid(), name))
             return
@@ -298,24 +294,18 @@ class WorkerProducers:
 
     def _with(self, options: Options, names: Sequence[str], secrets: Secrets) -> WorkerProducer:
         self._begin(options)
-        found = self._idle.pop(key_of(options), None)
+        found, fits = self._idle.pop(key_of(options), None), False
         if found is not None:
-            found = self._renewed(found, secrets)
-        if found is None:
+            try:
+                fits = found.renewed(secrets)
+            finally:
+                if not fits:
+                    found.end(_LEAVES_WITHIN)
+        if found is None or not fits:
             self._make_room()
             found = WorkerProducer(options, names, secrets)
         found.begin()
         return found
-
-    def _renewed(self, worker: WorkerProducer, secrets: Secrets) -> WorkerProducer | None:
-        """The same producer with these secrets; None if it cannot take them: then it is closed."""
-        fits = False
-        try:
-            fits = worker.renewed(secrets)
-        finally:
-            if not fits:
-                worker.end(_LEAVES_WITHIN)
-        return worker if fits else None
 
     def keep(self, worker: WorkerProducer, idle_ms: int) -> None:
         """A task ended without an error: keep its producer, until nobody has used it for `idle_ms`."""

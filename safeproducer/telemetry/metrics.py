@@ -284,15 +284,11 @@ class OpenTelemetryMetrics(Hook):
         topics: int = 1_000,
     ) -> None:
         if meter_provider is not None and not callable(getattr(meter_provider, "get_meter", None)):
-            raise TypeError(
-                f"meter_provider={meter_provider!r} has no get_meter(): pass a MeterProvider of OpenTelemetry, or None "
-                f"for the global one"
-            )
+            way_out = "pass a MeterProvider of OpenTelemetry, or None for the global one"
+            raise TypeError(f"meter_provider={meter_provider!r} has no get_meter(): {way_out}")
         if not isinstance(durations, int | float) or not 0 <= durations <= 1:
-            raise ValueError(
-                f"durations={durations!r} is no share of the records: pass a number from 0, for none, to 1, for all; "
-                f"1/64 is the default"
-            )
+            way_out = "pass a number from 0, for none, to 1, for all; 1/64 is the default"
+            raise ValueError(f"durations={durations!r} is no share of the records: {way_out}")
         if not isinstance(topics, int) or topics < 1:
             raise ValueError(f"topics={topics!r} is no number of topics: pass 1 or more; 1000 is the default")
         labels = Labels(bool(partitions), bool(client_ids), topics)

@@ -7,7 +7,7 @@ context still travels in the headers, as OpenTelemetry asks of libraries.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
@@ -32,29 +32,8 @@ from safeproducer.hooks import BulkCall, Hook, RecordsLost, TransactionEnded
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.records import ProducerInfo, Record
 from safeproducer.runtime import clock
-from safeproducer.telemetry.conventions import (
-    BATCH_COUNT,
-    CLIENT_ID,
-    DESTINATION_NAME,
-    DOUBT,
-    ERROR_TYPE,
-    FAILED_COUNT,
-    HOLD_DURATION,
-    HOLD_REASON,
-    OFFSET,
-    OPERATION_NAME,
-    OPERATION_TYPE,
-    OUTCOME,
-    PARTITION_ID,
-    RECORD_LOST,
-    SCHEMA_URL,
-    SERVER_ADDRESS,
-    SERVER_PORT,
-    SYSTEM,
-    TOMBSTONE,
-    TRANSACTIONAL_ID,
-    error_type,
-)
+from safeproducer.telemetry import conventions as names
+from safeproducer.telemetry.conventions import error_type
 
 KAFKA_PORT = 9092
 BULK = ("send", "create", "off")
@@ -134,18 +113,14 @@ class OpenTelemetryHook(Hook):
         links: int = 128,
     ) -> None:
         if tracer_provider is not None and not callable(getattr(tracer_provider, "get_tracer", None)):
-            raise TypeError(
-                f"tracer_provider: {tracer_provider!r} has no method get_tracer(). Pass an OpenTelemetry "
-                f"TracerProvider, or leave it out for the global one"
-            )
+            way_out = "Pass an OpenTelemetry TracerProvider, or leave it out for the global one"
+            raise TypeError(f"tracer_provider: {tracer_provider!r} has no method get_tracer(). {way_out}")
         if bulk not in BULK:
             raise ValueError(f"bulk: {bulk!r} is not known. Pass one of {', '.join(map(repr, BULK))}")
         if not isinstance(links, int) or links < 1:
-            raise ValueError(
-                f"links: {links!r} is not a whole number above 0. Pass how many links a span of your SDK may have, or "
-                f"leave it out for 128"
-            )
-        self._tracer = get_tracer("safeproducer", version("safeproducer"), tracer_provider, SCHEMA_URL)
+            way_out = "Pass how many links a span of your SDK may have, or leave it out for 128"
+            raise ValueError(f"links: {links!r} is not a whole number above 0. {way_out}")
+        self._tracer = get_tracer("safeproducer", version("safeproducer"), tracer_provider, names.SCHEMA_URL)
         self._propagator = propagator
         self._bulk, self._links = bulk, links
         self._parts: dict[_BulkPart, Span] = {}
@@ -160,9 +135,9 @@ class OpenTelemetryHook(Hook):
         created_in = creation_context(record.headers, propagator) if record.headers else None
         attributes = attributes_of("send", record)
         if isinstance(record.partition, int) and record.partition >= 0:
-            attributes[PARTITION_ID] = str(record.partition)
+            attributes[names.PARTITION_ID] = str(record.partition)
         if record.value is None:
-            attributes[TOMBSTONE] = True
+            attributes[names.TOMBSTONE] = True
         span = self._tracer.start_span(
             f"send {record.topic}",
             context,
@@ -189,12 +164,12 @@ class OpenTelemetryHook(Hook):
         note_hold(span, record.hold)
         partition, offset = message.partition(), message.offset()
         if partition is not None and partition >= 0:
-            span.set_attribute(PARTITION_ID, str(partition))
+            span.set_attribute(names.PARTITION_ID, str(partition))
         if error is not None:
             fail(span, error_type(error), error.str())
             return
         if offset is not None and offset >= 0:  # acks=0 knows no offset
-            span.set_attribute(OFFSET, offset)
+            span.set_attribute(names.OFFSET, offset)
         span.end()
 
     def records_lost(self, event: RecordsLost) -> None:
@@ -202,17 +177,17 @@ class OpenTelemetryHook(Hook):
             span: Span | None = record.state.pop(self, None)
             if span is not None:
                 note_hold(span, record.hold)
-                fail(span, RECORD_LOST, f"no delivery report, the outcome is unknown: {event.reason}")
+                fail(span, names.RECORD_LOST, f"no delivery report, the outcome is unknown: {event.reason}")
         for part in [part for part in self._parts.copy() if part.producer is event.producer]:
             self._end_part(part, min(part.left, event.count))
 
     def transaction_ended(self, event: TransactionEnded) -> None:
         if (context := get_current()) and context.get(_SUPPRESS_INSTRUMENTATION_KEY):
             return
-        attributes = {SYSTEM: "kafka", OUTCOME: event.outcome, **client_attributes(event.producer)}
-        attributes[TRANSACTIONAL_ID] = str(event.producer.transactional_id)
+        attributes = {names.SYSTEM: "kafka", names.OUTCOME: event.outcome, **client_attributes(event.producer)}
+        attributes[names.TRANSACTIONAL_ID] = str(event.producer.transactional_id)
         if event.doubt:
-            attributes[DOUBT] = event.doubt
+            attributes[names.DOUBT] = event.doubt
         began = int((clock.time() - event.seconds) * 1e9)
         span = self._tracer.start_span("transaction", context, SpanKind.INTERNAL, attributes, start_time=began)
         if event.outcome == "unknown":
@@ -249,14 +224,15 @@ class OpenTelemetryHook(Hook):
         elif free:
             span = self._follow(call, free, SpanKind.PRODUCER, context)
             add_headers(call, free, injected(span, context, propagator))
-        for indices in chunks(sorted(linked), self._links):
+        order = sorted(linked)
+        for indices in (order[start : start + self._links] for start in range(0, len(order), self._links)):
             self._follow(call, indices, SpanKind.CLIENT, context, [Link(linked[index]) for index in indices])
 
     def _follow(
         self, call: BulkCall, indices: Sequence[int], kind: SpanKind, context: Context, links: Sequence[Link] = ()
     ) -> Span:
         """A span for these messages, until the last of them has ended."""
-        attributes = attributes_of("send", call) | {BATCH_COUNT: len(indices)}
+        attributes = attributes_of("send", call) | {names.BATCH_COUNT: len(indices)}
         span = self._tracer.start_span(f"send {call.topic}", context, kind, attributes, links)
         if span.is_recording():
             part = _BulkPart(call, indices)
@@ -287,35 +263,30 @@ class OpenTelemetryHook(Hook):
         note_hold(span, part.hold)
         kinds = Counter(map(error_type, part.errors))
         if lost:
-            kinds[RECORD_LOST] = lost
+            kinds[names.RECORD_LOST] = lost
         failed = kinds.total()
-        span.set_attribute(FAILED_COUNT, failed)
+        span.set_attribute(names.FAILED_COUNT, failed)
         if failed:
             told = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common(MOST_KINDS))
             span.set_status(StatusCode.ERROR, f"{failed} of {part.count} records failed: {told}")
         if failed == part.count and len(kinds) == 1:
-            span.set_attribute(ERROR_TYPE, next(iter(kinds)))
+            span.set_attribute(names.ERROR_TYPE, next(iter(kinds)))
         span.end()
-
-
-def chunks(indices: Sequence[int], most: int) -> Iterator[Sequence[int]]:
-    for start in range(0, len(indices), most):
-        yield indices[start : start + most]
 
 
 def attributes_of(operation: str, of: Record | BulkCall) -> dict[str, str | int | bool]:
     return {
-        SYSTEM: "kafka",
-        OPERATION_NAME: operation,
-        OPERATION_TYPE: operation,
-        DESTINATION_NAME: of.topic,
+        names.SYSTEM: "kafka",
+        names.OPERATION_NAME: operation,
+        names.OPERATION_TYPE: operation,
+        names.DESTINATION_NAME: of.topic,
         **client_attributes(of.producer),
     }
 
 
 def note_hold(span: Span, hold: tuple[str, float] | None) -> None:
     if hold is not None:
-        span.set_attributes({HOLD_REASON: hold[0], HOLD_DURATION: hold[1]})
+        span.set_attributes({names.HOLD_REASON: hold[0], names.HOLD_DURATION: hold[1]})
 
 
 def traced_already(current: Span) -> bool:
@@ -327,7 +298,7 @@ def traced_already(current: Span) -> bool:
 
 
 def fail(span: Span, kind: str, description: str) -> None:
-    span.set_attribute(ERROR_TYPE, kind)
+    span.set_attribute(names.ERROR_TYPE, kind)
     span.set_status(StatusCode.ERROR, description)
     span.end()
 
@@ -354,9 +325,9 @@ def injected(span: Span, context: Context, propagator: TextMapPropagator) -> dic
     return carrier
 
 
-def without(headers: Sequence[Any], names: Mapping[str, str]) -> list[Any]:
+def without(headers: Sequence[Any], unwanted: Mapping[str, str]) -> list[Any]:
     """Readers take the first of several headers of one name: an unreadable context must not stay in front."""
-    return [header for header in headers if name_of(header) not in names]
+    return [header for header in headers if name_of(header) not in unwanted]
 
 
 def add_headers(call: BulkCall, indices: Sequence[int], added: Mapping[str, str]) -> None:
@@ -381,13 +352,13 @@ def as_text(text: str | bytes) -> str:
 
 @lru_cache(maxsize=64)
 def client_attributes(producer: ProducerInfo) -> Mapping[str, str | int]:
-    attributes: dict[str, str | int] = {CLIENT_ID: producer.client_id} if producer.client_id else {}
+    attributes: dict[str, str | int] = {names.CLIENT_ID: producer.client_id} if producer.client_id else {}
     server = producer.bootstrap_servers.strip().rpartition("://")[2]
     if not server or "," in server or " " in server:  # several, or a description instead of an address
         return attributes
     host, colon, port = server.rpartition(":")
     if not colon or not port.isdigit():
         host, port = server, str(KAFKA_PORT)
-    attributes[SERVER_ADDRESS] = host.strip("[]")
-    attributes[SERVER_PORT] = int(port)
+    attributes[names.SERVER_ADDRESS] = host.strip("[]")
+    attributes[names.SERVER_PORT] = int(port)
     return attributes

@@ -21,7 +21,7 @@ from opentelemetry.semconv._incubating.attributes import messaging_attributes as
 from opentelemetry.trace import SpanKind, StatusCode
 
 from safeproducer import Hook, Record, SafeProducer
-from safeproducer.telemetry import opentelemetry as module
+from safeproducer.telemetry import conventions
 from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
 from safeproducer.testing import FakeCluster
 
@@ -107,9 +107,10 @@ def contexts(cluster: FakeCluster) -> set[str]:
 
 def test_the_names_of_a_batch_are_those_of_the_conventions():
     """Ours begin with our own name."""
-    assert module.BATCH_COUNT == names.MESSAGING_BATCH_MESSAGE_COUNT
+    assert conventions.BATCH_COUNT == names.MESSAGING_BATCH_MESSAGE_COUNT
     assert all(
-        name.startswith("safeproducer.") for name in (module.FAILED_COUNT, module.HOLD_REASON, module.HOLD_DURATION)
+        name.startswith("safeproducer.")
+        for name in (conventions.FAILED_COUNT, conventions.HOLD_REASON, conventions.HOLD_DURATION)
     )
 
 
@@ -131,7 +132,7 @@ def test_a_call_is_one_span_until_its_last_report(cluster: FakeCluster, make: Ma
     assert span.status.status_code is StatusCode.UNSET
     assert not span.links
     found = attributes(span)
-    held = {name: found.pop(name, None) for name in (module.HOLD_REASON, module.HOLD_DURATION)}
+    held = {name: found.pop(name, None) for name in (conventions.HOLD_REASON, conventions.HOLD_DURATION)}
     host, _, port = cluster.bootstrap.partition(":")
     assert found == {
         "messaging.system": "kafka",

@@ -28,6 +28,7 @@ from safeproducer.errors import QueueFullError
 from safeproducer.hooks import RecordsLost, TransactionEnded
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
 from safeproducer.records import CallSite, HeaderValue, ProducerInfo, Record
+from safeproducer.telemetry import conventions
 from safeproducer.telemetry import opentelemetry as module
 from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
 from safeproducer.testing import FakeCluster
@@ -102,17 +103,17 @@ def traceparent_of(span: ReadableSpan) -> str:
 def test_names_are_those_of_the_installed_conventions():
     """Every attribute name equals the one in the semantic conventions, whose version the schema URL names."""
     assert (
-        module.SYSTEM,
-        module.OPERATION_NAME,
-        module.OPERATION_TYPE,
-        module.DESTINATION_NAME,
-        module.PARTITION_ID,
-        module.OFFSET,
-        module.TOMBSTONE,
-        module.CLIENT_ID,
-        module.SERVER_ADDRESS,
-        module.SERVER_PORT,
-        module.ERROR_TYPE,
+        conventions.SYSTEM,
+        conventions.OPERATION_NAME,
+        conventions.OPERATION_TYPE,
+        conventions.DESTINATION_NAME,
+        conventions.PARTITION_ID,
+        conventions.OFFSET,
+        conventions.TOMBSTONE,
+        conventions.CLIENT_ID,
+        conventions.SERVER_ADDRESS,
+        conventions.SERVER_PORT,
+        conventions.ERROR_TYPE,
     ) == (
         names.MESSAGING_SYSTEM,
         names.MESSAGING_OPERATION_NAME,
@@ -126,7 +127,7 @@ def test_names_are_those_of_the_installed_conventions():
         server_attributes.SERVER_PORT,
         error_attributes.ERROR_TYPE,
     )
-    assert module.SCHEMA_URL in {schema.value for schema in Schemas}
+    assert conventions.SCHEMA_URL in {schema.value for schema in Schemas}
 
 
 def test_a_delivered_record_is_one_span_with_partition_and_offset(spans: Spans):
@@ -156,7 +157,7 @@ def test_a_delivered_record_is_one_span_with_partition_and_offset(spans: Spans):
     assert sent.headers_changed
     scope = span.instrumentation_scope
     assert scope is not None
-    assert (scope.name, scope.schema_url) == ("safeproducer", module.SCHEMA_URL)
+    assert (scope.name, scope.schema_url) == ("safeproducer", conventions.SCHEMA_URL)
 
 
 @pytest.mark.parametrize("outcome", ["committed", "aborted", "unknown"])

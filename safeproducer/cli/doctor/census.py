@@ -7,7 +7,7 @@ carry old timestamps looks idle.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import NamedTuple
 
@@ -145,23 +145,17 @@ def _merged(before: _Id | None, state: RememberedId, expiring: bool) -> _Id:
     one = _Id(_is_small(state), state.transactional, state.last_timestamp, expiring)
     if before is None:
         return one
-    return _Id(
-        before.small and one.small,
-        before.transactional or one.transactional,
-        max(before.last, one.last),
-        before.expiring or one.expiring,
-    )
+    kinds = before.small and one.small, before.transactional or one.transactional
+    return _Id(*kinds, max(before.last, one.last), before.expiring or one.expiring)
 
 
 def _partition(partition: PartitionCensus, found: Sequence[tuple[RememberedId, bool]], now: float) -> PartitionCensus:
-    return PartitionCensus(
-        partition.partition,
-        partition.leader,
+    return replace(
+        partition,
         ids=len(found),
         small=sum(_is_small(state) and not state.transactional for state, _ in found),
         expiring=sum(expiring for _, expiring in found),
         idle=_idle((state.last_timestamp for state, _ in found), now),
-        error=partition.error,
     )
 
 
@@ -227,25 +221,12 @@ class ClusterCensus:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """`configuration` is None when none was given; `cluster` None when none was named, or none answered."""
+    """`configuration` is None when none was given; `cluster` is empty when none was named, or none answered."""
 
     rate: int
     configuration: Configuration | None = None
-    cluster: ClusterCensus | None = None
+    cluster: ClusterCensus = field(default_factory=ClusterCensus)
     host: Host = field(default_factory=Host)
-
-    @property
-    def brokers(self) -> Sequence[BrokerCensus]:
-        return self.cluster.brokers if self.cluster is not None else ()
-
-    @property
-    def topics(self) -> Sequence[TopicCensus]:
-        return self.cluster.topics if self.cluster is not None else ()
-
-    @property
-    def replication(self) -> ReplicationCensus:
-        """Without facts if there is no cluster."""
-        return self.cluster.replication if self.cluster is not None else ReplicationCensus()
 
 
 def expirations(brokers: Sequence[BrokerCensus]) -> Mapping[int, float]:

@@ -37,7 +37,7 @@ def producer_id_churn(examined: Examined) -> list[Finding]:
     """Many IDs that wrote little and then nothing: new producers again and again."""
     return [
         _churn(topic, topic.busiest, examined)
-        for topic in examined.topics
+        for topic in examined.cluster.topics
         if topic.busiest is not None and topic.busiest.ids > examined.rate
     ]
 
@@ -71,9 +71,8 @@ def _whose(joined: Mapping[str, int], unknown: Mapping[str, int], others: bool) 
     if joined:
         sentence += f" This host's ledger knows where some come from: {_counted(joined)}.{_OTHERS * others}"
     if unknown:
-        sentence += (
-            f" In that hour this host took IDs for this cluster whose number it does not know: {_counted(unknown)}."
-        )
+        took = "In that hour this host took IDs for this cluster whose number it does not know"
+        sentence += f" {took}: {_counted(unknown)}."
     return sentence if joined or unknown else f"{sentence} This host's ledger knows none of them."
 
 
@@ -87,23 +86,21 @@ def expiration_below_timeout(examined: Examined) -> list[Finding]:
     if configuration is None or not configuration.idempotent:
         return []
     found = []
-    for broker in examined.brokers:
+    for broker in examined.cluster.brokers:
         remembers = broker.told.producer_id or configuration.expiration
         if remembers is None:
             continue
         problem = unsafe(configuration.timeout, configuration.socket_timeout, remembers)
         if problem is not None:
-            message = f"Broker {broker.number}: {problem.sentence}."
-            found.append(
-                Finding(Severity.WARNING, "expiration-below-timeout", message, f"{problem.cure}.", broker=broker.number)
-            )
+            texts = f"Broker {broker.number}: {problem.sentence}.", f"{problem.cure}."
+            found.append(Finding(Severity.WARNING, "expiration-below-timeout", *texts, broker=broker.number))
     return found
 
 
 def expiration_differs(examined: Examined) -> list[Finding]:
     """A leader move then shortens the time for which retries are safe."""
     by_time: dict[float, list[str]] = {}
-    for broker in examined.brokers:
+    for broker in examined.cluster.brokers:
         if broker.told.producer_id is not None:
             by_time.setdefault(broker.told.producer_id, []).append(str(broker.number))
     if len(by_time) < 2:
@@ -131,15 +128,15 @@ def expiration_unreadable(examined: Examined) -> list[Finding]:
             f"{TRANSACTIONAL_ID_CONFIG}) there and give it as {_EXPIRY_MS}.",
             broker=broker.number,
         )
-        for broker in examined.brokers
+        for broker in examined.cluster.brokers
         if broker.told.producer_id is None and broker.refused not in SILENT
     ]
 
 
 def broker_silent(examined: Examined) -> list[Finding]:
     """A broker is in the cluster and does not answer, while others do: a follower may hang so for long."""
-    found, facts = [], examined.replication.facts
-    for broker in (broker for broker in examined.brokers if broker.refused in SILENT):
+    found, facts = [], examined.cluster.replication.facts
+    for broker in (broker for broker in examined.cluster.brokers if broker.refused in SILENT):
         number = broker.number
         replicas = some([f"{topic} [{at}]" for (topic, at), one in facts.known.items() if number in one.replicas])
         message = (
@@ -154,19 +151,19 @@ def broker_silent(examined: Examined) -> list[Finding]:
 def rights_missing(examined: Examined) -> list[Finding]:
     """Facts that this user may not see, by the right that it lacks."""
     found = []
-    if any(broker.refused in _NO_RIGHT for broker in examined.brokers):
+    if any(broker.refused in _NO_RIGHT for broker in examined.cluster.brokers):
         right = "DESCRIBE_CONFIGS on the cluster (kafka-acls --cluster)"
         found.append(_right("This user may not read the brokers' configs", right))
-    for topic in examined.topics:
+    for topic in examined.cluster.topics:
         name = topic.topic
         if topic.error is not None and topic.error[0] in _NO_RIGHT:
             found.append(_right(f"This user may not describe the topic {name}", "DESCRIBE and READ on it", name))
         elif any(one.error is not None and one.error[0] in _NO_RIGHT for one in topic.partitions):
             found.append(_right(f"This user may not see the producer IDs of {name}", "READ on this topic", name))
-    for what, right, code, _ in examined.replication.unread:
+    for what, right, code, _ in examined.cluster.replication.unread:
         if code in _NO_RIGHT:
             found.append(_right(f"This user may not see {what}", right))
-    if examined.cluster is not None and examined.cluster.all_topics and not examined.topics:
+    if examined.cluster.all_topics and not examined.cluster.topics:
         message = "No topic is there that this user may describe: the cluster has none, or DESCRIBE is missing."
         cure = "If there are topics, have an administrator grant DESCRIBE and READ on them."
         found.append(Finding(Severity.INFO, "rights-missing", message, cure))
@@ -180,13 +177,13 @@ def _right(what: str, right: str, topic: str | None = None) -> Finding:
 def partition_unreadable(examined: Examined) -> list[Finding]:
     """Facts that leaders did not tell for another reason; one finding for each kind of reason and leader of a topic."""
     found = []
-    for topic in examined.topics:
+    for topic in examined.cluster.topics:
         unread: dict[tuple[str, int | None], list[PartitionCensus]] = {}
         for one in topic.partitions:
             if one.error is not None and one.error[0] not in _NO_RIGHT:
                 unread.setdefault((one.error[0], one.leader), []).append(one)
         found += [_unread(topic.topic, leader, partitions) for (_, leader), partitions in unread.items()]
-    for what, _, code, text in examined.replication.unread:
+    for what, _, code, text in examined.cluster.replication.unread:
         if code not in _NO_RIGHT:
             message, cure = f"The command did not read {what}: {text.rstrip('.')}.", "Run the command again."
             found.append(Finding(Severity.WARNING, "partition-unreadable", message, cure))
@@ -226,9 +223,8 @@ def _used_up(ledger: LedgerCensus, rate: int, others: bool) -> Finding:
     for pattern in shown:
         lines.setdefault(pattern.cure, []).append(pattern.line)
     cures = [f"For {', '.join(of)}: {cure}" for cure, of in lines.items()] if len(lines) > 1 else list(lines)
-    return Finding(
-        Severity.INFO if others else Severity.WARNING, "host-over-limit", message, " ".join(cures) or _ONE_PRODUCER
-    )
+    cure = " ".join(cures) or _ONE_PRODUCER
+    return Finding(Severity.INFO if others else Severity.WARNING, "host-over-limit", message, cure)
 
 
 def ledger_not_kept(examined: Examined) -> list[Finding]:
@@ -254,17 +250,17 @@ def ledger_not_kept(examined: Examined) -> list[Finding]:
 
 def throttle_left_over(examined: Examined) -> list[Finding]:
     """Lists and rates that no move needs. If only some topics were asked for, others may list a broker with a rate."""
-    seen = examined.replication
-    if seen.moves is None or examined.cluster is None:
+    seen = examined.cluster.replication
+    if seen.moves is None:
         return []
-    brokers = [broker.number for broker in examined.brokers]
+    brokers = [broker.number for broker in examined.cluster.brokers]
     found = left_over(seen.facts, brokers, {topic for topic, _ in seen.moves})
     return [one for one in found if one.topic is not None or examined.cluster.all_topics]
 
 
 def replicas_move(examined: Examined) -> list[Finding]:
     """One finding for each topic."""
-    found, seen = [], examined.replication
+    found, seen = [], examined.cluster.replication
     moves = sorted(tp for tp in seen.moves or () if tp in seen.facts.known)
     for topic, of_topic in groupby(moves, key=lambda tp: tp[0]):
         message = f"{topic}: replicas of partition {some([str(partition) for _, partition in of_topic])} move."
@@ -275,7 +271,7 @@ def replicas_move(examined: Examined) -> list[Finding]:
 
 def replicas_in_sync(examined: Examined) -> list[Finding]:
     """A replica is missing, and no more are in sync than min.insync.replicas. A new replica is not missing."""
-    facts, moves = examined.replication.facts, examined.replication.moves or {}
+    facts, moves = examined.cluster.replication.facts, examined.cluster.replication.moves or {}
     known = {
         tp: one._replace(replicas=[at for at in one.replicas if at in one.in_sync or at not in moves.get(tp, ())])
         for tp, one in facts.known.items()
@@ -311,7 +307,7 @@ def _too_few(facts: Facts, at_minimum: bool, partitions: Sequence[TopicPartition
 def transactions_open(examined: Examined) -> list[Finding]:
     """Readers of committed records get nothing behind the first record of one. It is normal for a moment."""
     found = []
-    for one in examined.cluster.transactions if examined.cluster is not None else ():
+    for one in examined.cluster.transactions:
         if one.age < _OPEN_FOR:
             continue
         late, where = one.age > one.timeout + _OPEN_FOR, some([f"{topic} [{at}]" for topic, at in one.partitions])

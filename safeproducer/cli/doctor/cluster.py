@@ -134,10 +134,10 @@ _NO_LEADER = ("LEADER_NOT_AVAILABLE", "it has no leader")
 
 
 class ClusterLook:
-    """One look at a cluster. `cluster` keeps what was read before something failed; None without any answer."""
+    """One look at a cluster. `cluster` keeps what was read before something failed."""
 
     def __init__(self, settings: Mapping[str, Setting], screen: Screen, timeout: float) -> None:
-        self.cluster: ClusterCensus | None = None
+        self.cluster = ClusterCensus()
         self._settings = settings
         self._screen = screen
         self._timeout = timeout

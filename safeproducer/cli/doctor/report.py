@@ -33,8 +33,8 @@ class Report:
             "command": "doctor",
             "exit_code": self.exit_code,
             "findings": [finding.document() for finding in self.findings],
-            "brokers": [_broker(broker) for broker in examined.brokers],
-            "topics": [_topic(topic) for topic in examined.topics],
+            "brokers": [_broker(broker) for broker in examined.cluster.brokers],
+            "topics": [_topic(topic) for topic in examined.cluster.topics],
             "host": _host(examined.host),
         }
         if self.failure is not None:
@@ -76,7 +76,7 @@ def _topic(topic: TopicCensus) -> dict[str, Any]:
             {"line": line, "ids": len(ids), "producer_ids": list(ids)} for line, ids in (topic.of_host or {}).items()
         ],
         "partitions": [_partition(one) for one in topic.partitions],
-        "error": None if topic.error is None else dict(zip(("code", "message"), topic.error, strict=True)),
+        "error": _error(topic.error),
     }
 
 
@@ -88,8 +88,12 @@ def _partition(one: PartitionCensus) -> dict[str, Any]:
         "small_ids": one.small,
         "about_to_expire": one.expiring,
         "idle_seconds": _idle(one.idle),
-        "error": None if one.error is None else dict(zip(("code", "message"), one.error, strict=True)),
+        "error": _error(one.error),
     }
+
+
+def _error(error: tuple[str, str] | None) -> dict[str, str] | None:
+    return None if error is None else {"code": error[0], "message": error[1]}
 
 
 def _idle(idle: Idle | None) -> dict[str, float] | None:
@@ -126,10 +130,10 @@ def show(report: Report, screen: Screen, *, by_partition: bool) -> None:
     if screen.json_output:
         screen.result_json(report.document())
         return
-    if report.examined.brokers and not screen.quiet:
-        _draw_brokers(screen, report.examined.brokers)
-        _draw_topics(screen, report.examined.topics)
-        for topic in report.examined.topics if by_partition else ():
+    if report.examined.cluster.brokers and not screen.quiet:
+        _draw_brokers(screen, report.examined.cluster.brokers)
+        _draw_topics(screen, report.examined.cluster.topics)
+        for topic in report.examined.cluster.topics if by_partition else ():
             _draw_partitions(screen, topic, report.examined.host)
     if not screen.quiet:
         _draw_host(screen, report.examined.host)
@@ -137,43 +141,22 @@ def show(report: Report, screen: Screen, *, by_partition: bool) -> None:
 
 
 def _draw_brokers(screen: Screen, brokers: Sequence[BrokerCensus]) -> None:
-    rows = [
-        (
-            str(broker.number),
-            broker.address,
-            "not told" if broker.told.producer_id is None else span(broker.told.producer_id),
-        )
-        for broker in brokers
-    ]
+    times = ["not told" if (time := broker.told.producer_id) is None else span(time) for broker in brokers]
+    rows = [(str(broker.number), broker.address, time) for broker, time in zip(brokers, times, strict=True)]
     screen.table("brokers", ("broker", "address", "remembers an idle ID for"), rows)
 
 
 def _draw_topics(screen: Screen, topics: Sequence[TopicCensus]) -> None:
     found = [topic for topic in topics if topic.ids]
     found.sort(key=lambda topic: (-(topic.busiest.ids if topic.busiest is not None else 0), -topic.ids, topic.topic))
-    columns = (
-        "topic",
-        "IDs",
-        "distinct",
-        "small",
-        "transactional",
-        "expire within 1 h",
-        "idle (median)",
-        "busiest hour of small IDs",
-    )
-    rows = [
-        (
-            topic.topic,
-            f"{topic.entries:,}",
-            f"{topic.ids:,}",
-            f"{topic.small:,}",
-            f"{topic.transactional:,}",
-            f"{topic.expiring:,}",
-            _age(topic.idle),
-            "" if topic.busiest is None else f"{topic.busiest.ids:,} from {moment(topic.busiest.start)}",
-        )
-        for topic in found
-    ]
+    counted = ("IDs", "distinct", "small", "transactional", "expire within 1 h")
+    rows = []
+    for topic in found:
+        counts = topic.entries, topic.ids, topic.small, topic.transactional, topic.expiring
+        idle = "" if topic.idle is None else span(topic.idle.median)
+        busiest = "" if topic.busiest is None else f"{topic.busiest.ids:,} from {moment(topic.busiest.start)}"
+        rows.append((topic.topic, *(f"{count:,}" for count in counts), idle, busiest))
+    columns = ("topic", *counted, "idle (median)", "busiest hour of small IDs")
     screen.table("producer IDs by topic", columns, rows)
     if len(found) < len(topics):
         screen.note(f"{len(topics) - len(found):,} of {len(topics):,} topics without producer IDs")
@@ -211,7 +194,3 @@ def _draw_host(screen: Screen, host: Host) -> None:
         (pattern.line, f"{pattern.count:,}", pattern.sentence) for ledger in host.ledgers for pattern in ledger.patterns
     ]
     screen.table("this host, by line of code", ("line", "IDs in the hour", "pattern"), patterns)
-
-
-def _age(idle: Idle | None) -> str:
-    return "" if idle is None else span(idle.median)

@@ -277,7 +277,6 @@ def replicated(
         minimum={"t": minimum},
     )
     found = examined(topic(small=1), all_topics=all_topics)
-    assert found.cluster is not None
     return replace(found, cluster=replace(found.cluster, replication=ReplicationCensus(facts, moves, unread)))
 
 
@@ -326,9 +325,8 @@ def test_a_topic_whose_configs_are_not_told_has_no_minimum() -> None:
     """Its right is named instead, in one finding for all topics."""
     refused = Unread("the configs of t", "DESCRIBE_CONFIGS on these topics", *NO_RIGHT)
     found = replicated(ONE, unread=(refused,))
-    facts = replace(found.replication.facts, minimum={}, lists={})
-    assert found.cluster is not None
-    seen = replace(found.replication, facts=facts)
+    facts = replace(found.cluster.replication.facts, minimum={}, lists={})
+    seen = replace(found.cluster.replication, facts=facts)
     finding = only(replace(found, cluster=replace(found.cluster, replication=seen)))
     assert (finding.code, finding.severity) == ("rights-missing", Severity.WARNING)
     assert "DESCRIBE_CONFIGS on these topics" in finding.cure
@@ -376,8 +374,7 @@ def test_a_rate_has_no_list_only_if_all_topics_were_looked_at() -> None:
 def test_a_rate_that_was_not_told_is_not_missing() -> None:
     """A list is without a rate only if its brokers have said so."""
     found = replicated(IN_SYNC, text="0:1")
-    assert found.cluster is not None
-    seen = replace(found.replication, facts=replace(found.replication.facts, rates={}))
+    seen = replace(found.cluster.replication, facts=replace(found.cluster.replication.facts, rates={}))
     assert codes(replace(found, cluster=replace(found.cluster, replication=seen))) == []
 
 
@@ -415,7 +412,6 @@ def test_every_missing_replica_is_named() -> None:
 def test_a_broker_that_hangs_is_told_with_its_replicas(code: str) -> None:
     """What it would have said of producer IDs is not the trouble."""
     seen = replicated(IN_SYNC)
-    assert seen.cluster is not None
     hung = replace(seen.cluster, brokers=(BrokerCensus(3, "host:9", unreadable(3, "no answer"), code),))
     finding = only(replace(seen, cluster=hung))
     assert (finding.code, finding.severity, finding.broker) == ("broker-silent", Severity.WARNING, 3)

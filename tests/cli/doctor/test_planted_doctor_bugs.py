@@ -71,7 +71,6 @@ def small_in_any(before: Any, state: RememberedId, expiring: bool) -> Any:
 def over_all_topics(self: ClusterLook, *args: Any) -> None:
     """The hour is that of the whole cluster."""
     real_run(self, *args)
-    assert self.cluster is not None
     hours = [topic.busiest for topic in self.cluster.topics if topic.busiest is not None]
     whole = max(hours, key=lambda hour: hour.ids)._replace(ids=sum(hour.ids for hour in hours)) if hours else None
     self.cluster = replace(
@@ -99,7 +98,7 @@ def at_all_costs(examined: Examined) -> list[Finding]:
 
 def of_the_first_broker(examined: Examined) -> list[Finding]:
     seen = examined.cluster
-    return real_static(examined if seen is None else replace(examined, cluster=replace(seen, brokers=seen.brokers[:1])))
+    return real_static(replace(examined, cluster=replace(seen, brokers=seen.brokers[:1])))
 
 
 def without(check: Any) -> Any:

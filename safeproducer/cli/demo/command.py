@@ -6,7 +6,7 @@ import math
 import secrets
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import Setting, add_settings_arguments, read_settings, seconds
 from safeproducer.cli.common.stop import NOT_ALL_DELIVERED, Failure, StopRequest
 from safeproducer.cli.demo.experiment import COLUMNS, FLAWS, Experiment, Line, compare, flawless, read_lines, total_of
-from safeproducer.cli.demo.steps import BROKERS, PARTITIONS, RECORDS, DemoStep, Steps, embedded_cluster
+from safeproducer.cli.demo.steps import BROKERS, PARTITIONS, RECORDS, TITLES, Proof, Steps, embedded_cluster
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaException
 from safeproducer.kafka.readback import ReadbackIncompleteError, read_topic, scratch_topic
@@ -111,7 +111,7 @@ def _demonstrate(
 ) -> "Result":
     """Send the records, `in_steps` if there is an embedded cluster, and read them back."""
     topic, partitions = f"{_CLIENT_ID}-{secrets.token_hex(4)}", args.partitions or PARTITIONS
-    errors, steps = BrokerErrors(screen), list[DemoStep]()
+    errors, steps = BrokerErrors(screen), dict[str, Proof]()
     producer = open_producer(settings, errors)
     stack.callback(_close, producer)
     wait = partial(await_topic, producer, settings=settings, errors=errors, timeout=args.connect_timeout, stop=stop)
@@ -164,17 +164,17 @@ class Result:
     def __init__(
         self,
         experiment: Experiment,
-        steps: Sequence[DemoStep],
+        steps: Mapping[str, Proof],
         log: Sequence[tuple[int, bytes]],
         seconds_to_read: float,
     ) -> None:
         self.experiment = experiment
-        self.steps = dict(enumerate(steps, start=1))
+        self.steps = steps
         self.partitions = compare(experiment.records, log)
         self.by_step = compare(experiment.records, log, by_step=True) if steps else {}
         self.total = total_of(self.partitions)
         self.seconds_to_read = seconds_to_read
-        self.not_shown = [number for number, step in self.steps.items() if not step.proof.shown]
+        self.not_shown = [number for number, proof in enumerate(steps.values(), start=1) if not proof.shown]
         good = flawless(self.total) and not self.not_shown
         self.exit_code = experiment.stop.exit_code or (0 if good else NOT_ALL_DELIVERED)
         self.verdict = verdict(self.total, in_steps=bool(steps))
@@ -188,6 +188,9 @@ class Result:
         ranked = self._latencies
         return round(ranked[math.ceil(len(ranked) * percent / 100) - 1], 3) if ranked else None
 
+    def _of_step(self, number: int) -> dict[str, int]:
+        return _all(self.by_step.get(number, Counter()))
+
     def document(self, cluster: str, limits: Sequence[str]) -> dict[str, Any]:
         experiment, stopped_by = self.experiment, self.experiment.stop.signal
         return {
@@ -196,9 +199,8 @@ class Result:
             "topic": experiment.topic,
             "files": len({record.key for record in experiment.records}),
             "steps": [
-                {"step": number, "name": step.name, "title": step.title, **step.proof._asdict()}
-                | _all(self.by_step.get(number, Counter()))
-                for number, step in self.steps.items()
+                {"step": number, "name": name, "title": TITLES[name], **proof._asdict(), **self._of_step(number)}
+                for number, (name, proof) in enumerate(self.steps.items(), start=1)
             ],
             "partitions": [{"partition": number, **_all(row)} for number, row in self.partitions.items()],
             "total": _all(self.total),
@@ -244,10 +246,10 @@ class Result:
         names = [name for name in COLUMNS if name in ("accepted", "delivered") or name in _TOLD or self.total[name]]
         if screen.out.width < 100:
             names = [name for name in names if self.total[name] or name == "delivered"]
-        rows = {"none" if number is None else str(number): row for number, row in self.partitions.items()}
+        rows = {"none" if number is None else str(number): _all(row) for number, row in self.partitions.items()}
         if self.steps:
-            rows = {f"{number} {step.name}": self.by_step.get(number, Counter()) for number, step in self.steps.items()}
-        rows |= {"total": self.total}
+            rows = {f"{number} {name}": self._of_step(number) for number, name in enumerate(self.steps, start=1)}
+        rows |= {"total": _all(self.total)}
         columns = ["step" if self.steps else "partition", *(name.replace("_", " ") for name in names)]
         cells = [[label, *(f"{row[name]:,}" for name in names)] for label, row in rows.items()]
         files = len({record.key for record in self.experiment.records})

@@ -44,7 +44,7 @@ _FAR_SETTINGS = {
 }
 
 
-_TITLES = {
+TITLES = {
     "flow": f"Records flow: {_RATE:,} a second to {PARTITIONS} partitions on three brokers.",
     "leader moved": f"A leader moves: partition {_MOVED} goes to broker {_HOT}, in full flow.",
     "throttled": f"A broker throttles: broker {_HOT} is sent a burst, and may take no more than it did until now.",
@@ -70,14 +70,6 @@ class Proof(NamedTuple):
     facts: Mapping[str, object]
 
 
-class DemoStep(NamedTuple):
-    """A step in a word and in a sentence, and what proves it."""
-
-    name: str
-    title: str
-    proof: Proof
-
-
 class Steps:
     """Runs the steps one after the other, and says what begins and what came of it. Used by one thread."""
 
@@ -89,23 +81,22 @@ class Steps:
         self._waiting: dict[float, dict[int, int]] = {}
         self._seen = self._number = 0
 
-    def run(self) -> list[DemoStep]:
-        """Run all steps, or until a signal; return those that began."""
-        done, works = list[DemoStep](), (self._flow, self._move, self._throttle, self._lose, self._go_far)
+    def run(self) -> dict[str, Proof]:
+        """Run all steps, or until a signal; return the proofs of those that began, by their names."""
+        done, works = dict[str, Proof](), (self._flow, self._move, self._throttle, self._lose, self._go_far)
         self._cluster.set_quota("producer_byte_rate", _UNLIMITED, client_id=self._client_id)  # from now on it measures
-        for self._number, (work, (name, title)) in enumerate(zip(works, _TITLES.items(), strict=True), start=1):
+        for self._number, (work, (name, title)) in enumerate(zip(works, TITLES.items(), strict=True), start=1):
             if self._experiment.ended:
                 break
             self._seen = len(self._cluster.journal("Produce"))
             self._say(f"{self._number}  {title}")
-            done.append(DemoStep(name, title, found := work()))
+            found = done[name] = work()
             if not self._experiment.ended:
                 self._say(f"   {'' if found.shown else 'NOT SHOWN: '}{found.evidence}")
         return done
 
     def _flow(self) -> Proof:
         self._send(4_000, _RATE)
-        self._experiment.drain()
         return of_flow(self._requests(), self._cluster.brokers)
 
     def _move(self) -> Proof:
@@ -115,7 +106,6 @@ class Steps:
         moved_at = time.time()
         cluster.move_leader(topic, _MOVED, to=_HOT)
         self._send(4_000 - _LATER, _RATE)
-        self._experiment.drain()
         return of_move(self._requests(), _MOVED, old, _HOT, moved_at)
 
     def _throttle(self) -> Proof:
@@ -127,7 +117,6 @@ class Steps:
         cluster.set_quota("producer_byte_rate", max([1, *map(math.ceil, rates)]), client_id=self._client_id)
         self._send(5_000, _BURST_RATE, lambda n: led[n % len(led)] if n % 10 < 8 else rest[n % len(rest)])
         self._send(1_500, _CALM_RATE)
-        experiment.drain()
         entries = self._requests()
         cluster.set_quota("producer_byte_rate", None, client_id=self._client_id)
         reported = [record for record in experiment.records[first:] if record.partition is not None]
@@ -141,7 +130,6 @@ class Steps:
         self._send(_LATER, _RATE)
         self._cluster.lose_acks(_ANSWERS, topic=self._experiment.topic)
         self._send(5_500 - _LATER, _RATE)
-        self._experiment.drain()
         return of_lost_answers(self._requests(), _ANSWERS)
 
     def _go_far(self) -> Proof:
@@ -183,7 +171,8 @@ class Steps:
                 break
 
     def _requests(self) -> list[JournalEntry]:
-        """The Produce requests to the brokers since the step began."""
+        """Wait for what is under way; the Produce requests to the brokers since the step began."""
+        self._experiment.drain()
         return self._cluster.journal("Produce")[self._seen :]
 
     def _sample(self, now: float) -> None:

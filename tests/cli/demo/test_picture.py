@@ -24,7 +24,7 @@ def test_percentiles_are_nearest_rank() -> None:
             Line(0, b"", b"", accepted_at=1, reported_at=1 + each / 1000, fate="delivered") for each in milliseconds
         ]
         experiment: Any = SimpleNamespace(records=[failed, *records], stop=StopRequest(), seconds=1.0)
-        return Result(experiment, [], [], 0.0)
+        return Result(experiment, {}, [], 0.0)
 
     assert [result(*range(100, 0, -1)).percentile(percent) for percent in (50, 95)] == [50.0, 95.0]
     assert [result(7).percentile(percent) for percent in (50, 95)] == [7.0, 7.0]

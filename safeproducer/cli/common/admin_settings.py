@@ -17,6 +17,7 @@ from safeproducer.kafka.properties import canonical
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _NOT_READABLE = ("ssl.certificate.pem", "ssl.key.pem", "ssl.keystore.location", "ssl.engine.id", "ssl.engine.location")
 _CODE = "not-translated"
+WHAT = "What brokers keep about producer IDs"
 
 
 class AdminSettings(NamedTuple):
@@ -32,9 +33,7 @@ class AdminSettings(NamedTuple):
         return f"AdminSettings({self.client_id!r}, {self.mechanism})"
 
 
-def admin_settings(
-    settings: Mapping[str, Setting], what: str = "What brokers keep about producer IDs"
-) -> AdminSettings:
+def admin_settings(settings: Mapping[str, Setting], what: str = WHAT) -> AdminSettings:
     """Return what connects to a broker in the same way.
 
     Raises Failure, naming the setting, for a SASL mechanism or a key store that has no counterpart there. `what`
@@ -52,23 +51,17 @@ def admin_settings(
 def _mechanism(by_name: Mapping[str, Setting], what: str) -> str:
     mechanism = str(by_name.get("sasl.mechanisms", "GSSAPI")).upper()
     if mechanism not in MECHANISMS:
-        raise Failure(
-            f"{what} can be read with the SASL mechanisms {', '.join(MECHANISMS)}, not "
-            f"with {mechanism}: run the command as a user of one of those (sasl.mechanism, sasl.username, "
-            "sasl.password), or over a listener without SASL.",
-            code=_CODE,
-        )
+        sentence = f"{what} can be read with the SASL mechanisms {', '.join(MECHANISMS)}, not with {mechanism}"
+        way_out = "run the command as a user of one of those (sasl.mechanism, sasl.username, sasl.password)"
+        raise Failure(f"{sentence}: {way_out}, or over a listener without SASL.", code=_CODE)
     return mechanism
 
 
 def _context(by_name: Mapping[str, Setting], what: str) -> ssl.SSLContext:
     for name in _NOT_READABLE:
         if by_name.get(name):
-            raise Failure(
-                f"{what} cannot be read with {name}: give the certificate as PEM files "
-                "instead (ssl.certificate.location, ssl.key.location).",
-                code=_CODE,
-            )
+            way_out = "give the certificate as PEM files instead (ssl.certificate.location, ssl.key.location)"
+            raise Failure(f"{what} cannot be read with {name}: {way_out}.", code=_CODE)
     # Not create_default_context(): from Python 3.13 it refuses authorities that librdkafka takes.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -79,7 +72,8 @@ def _context(by_name: Mapping[str, Setting], what: str) -> ssl.SSLContext:
     try:
         _load(context, by_name)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise Failure(f"The TLS settings cannot be used ({_reason(error)}): correct ssl.*.", code=_CODE) from None
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise Failure(f"The TLS settings cannot be used ({reason}): correct ssl.*.", code=_CODE) from None
     return context
 
 
@@ -100,10 +94,6 @@ def _load(context: ssl.SSLContext, by_name: Mapping[str, Setting]) -> None:
         key, password = by_name.get("ssl.key.location"), by_name.get("ssl.key.password")
         # Without a password OpenSSL would ask for it at the terminal.
         context.load_cert_chain(str(certificate), str(key) if key else None, str(password or ""))
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or type(error).__name__
 
 
 TopicPartition = tuple[str, int]

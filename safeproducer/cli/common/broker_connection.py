@@ -73,7 +73,9 @@ class BrokerConnection:
                     return self._asked(api, body, ends)
             except (OSError, EOFError, ValueError, KeyError) as error:
                 self._drop()
-                self._error = self._error or self._no_answer(error)
+                where, late = "{}:{}".format(*self._address), isinstance(error, TimeoutError)
+                why = f"{where} did not answer in time" if late else f"{where}: {error or type(error).__name__}"
+                self._error = self._error or AskError("_TIMED_OUT" if late else "_TRANSPORT", why, of_broker=True)
                 raise self._error from error
             finally:
                 if self._error is not None:
@@ -130,12 +132,6 @@ class BrokerConnection:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-
-    def _no_answer(self, error: Exception) -> AskError:
-        where = "{}:{}".format(*self._address)
-        if isinstance(error, TimeoutError):
-            return AskError("_TIMED_OUT", f"{where} did not answer in time", of_broker=True)
-        return AskError("_TRANSPORT", f"{where}: {error or type(error).__name__}", of_broker=True)
 
 
 def _read(connection: socket.socket, size: int, ends: float) -> bytes:

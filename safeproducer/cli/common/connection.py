@@ -7,7 +7,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, TypeVar
 
 from safeproducer import SafeProducer
 from safeproducer.cli.common.screen import Screen
@@ -113,33 +113,23 @@ class BrokerErrors:
             self._screen.warn(sentence)
 
 
-class Client(Protocol):
-    """A client that finds brokers: a producer, or a reader."""
-
-    def poll(self, timeout: float) -> int:
-        """Serve the error callback."""
-
-    @property
-    def list_topics(self) -> Callable[..., Any]:
-        """Ask for metadata."""
+_Client = TypeVar("_Client", SafeProducer, ClusterReader, ConfigWriter)
 
 
-def open_producer(settings: Mapping[str, Setting], errors: BrokerErrors) -> SafeProducer:
-    """Create the producer; a setting that it refuses is a Failure with the way out."""
+def opened(kind: type[_Client], settings: Mapping[str, Setting], errors: BrokerErrors) -> _Client:
+    """Create a client; a setting that it refuses is a Failure with the way out."""
+    logger = logging.Logger("safeproducer.cli.client")
+    logger.addHandler(_LogReader(errors))
     with refusals():
-        return SafeProducer({**settings, "error_cb": errors}, logger=_logger(errors))
+        return kind(dict(settings), error_cb=errors, logger=logger)
 
 
-def open_reader(settings: Mapping[str, Setting], errors: BrokerErrors) -> ClusterReader:
-    """Create a client that only reads; settings and failures as of a producer."""
-    with refusals():
-        return ClusterReader(settings, error_cb=errors, logger=_logger(errors))
-
-
-def open_writer(settings: Mapping[str, Setting], errors: BrokerErrors) -> ConfigWriter:
-    """Create a client that changes configs; settings and failures as of a producer."""
-    with refusals():
-        return ConfigWriter(settings, error_cb=errors, logger=_logger(errors))
+def opened_reader(settings: Mapping[str, Setting], screen: Screen, timeout: float) -> ClusterReader:
+    """Create a client that only reads, and wait for a broker. Raises Failure."""
+    errors = BrokerErrors(screen)
+    reader = opened(ClusterReader, settings, errors)
+    await_topic(reader, None, settings=settings, errors=errors, timeout=timeout, stop=StopRequest())
+    return reader
 
 
 @contextmanager
@@ -153,9 +143,8 @@ def refusals() -> Iterator[None]:
         sentence = own if isinstance(own, str) else advice(error.args[0].name(), error.args[0].str())
         raise Failure(sentence, code="configuration") from error
     except (TypeError, ValueError) as error:
-        raise Failure(
-            f"The configuration cannot be used ({error}): correct that setting.", code="configuration"
-        ) from error
+        sentence = f"The configuration cannot be used ({error}): correct that setting."
+        raise Failure(sentence, code="configuration") from error
 
 
 @contextmanager
@@ -164,14 +153,13 @@ def extra(purpose: str, otherwise: str = "") -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise Failure(
-            f"The package {error.name}, which {purpose}, is not installed: pip install 'safeproducer[cli]'{otherwise}.",
-            code="missing-package",
-        ) from error
+        way_out = f"pip install 'safeproducer[cli]'{otherwise}"
+        sentence = f"The package {error.name}, which {purpose}, is not installed: {way_out}."
+        raise Failure(sentence, code="missing-package") from error
 
 
 def await_topic(
-    producer: Client,
+    producer: SafeProducer | ClusterReader,
     topic: str | None,
     *,
     settings: Mapping[str, Setting],
@@ -193,10 +181,14 @@ def await_topic(
             raise topic_failure(topic, refusal.name(), refusal.str())
         if waited >= timeout:
             raise _connection_failure(errors.cause(), timeout, settings)
+        named, patience = {} if topic is None else {"topic": topic}, max(0.01, min(_SLICE, timeout - waited))
         try:
-            metadata = _ask(producer, topic, max(0.01, min(_SLICE, timeout - waited)))
+            metadata = producer.list_topics(**named, timeout=patience)
         except KafkaException as error:
-            _note(producer, error.args[0], errors)
+            # The two generic ones say only that no answer came; why, the error callback tells.
+            if error.args[0].name() not in {"_TRANSPORT", "_TIMED_OUT"}:
+                errors(error.args[0])
+            serve(producer.poll, errors, 0)
             if (certain := errors.certain()) is not None:
                 raise _connection_failure(certain, timeout, settings) from error
             continue
@@ -210,17 +202,6 @@ def await_topic(
             raise topic_failure(topic, refusal.name(), refusal.str())
         serve(producer.poll, errors, 0.1)
     return 0
-
-
-def _ask(producer: Client, topic: str | None, patience: float) -> Any:
-    return producer.list_topics(timeout=patience, **({} if topic is None else {"topic": topic}))
-
-
-def _note(producer: Client, error: KafkaError, errors: BrokerErrors) -> None:
-    # The two generic ones say only that no answer came; why, the error callback tells.
-    if error.name() not in {"_TRANSPORT", "_TIMED_OUT"}:
-        errors(error)
-    serve(producer.poll, errors, 0)
 
 
 def serve(call: Callable[[float], int], errors: BrokerErrors, timeout: float) -> None:
@@ -252,9 +233,3 @@ class _LogReader(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._errors.log(record.getMessage())
-
-
-def _logger(errors: BrokerErrors) -> logging.Logger:
-    logger = logging.Logger("safeproducer.cli.client")
-    logger.addHandler(_LogReader(errors))
-    return logger

@@ -143,11 +143,8 @@ class BrokerQuestions:
 
     def _any(self, api: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """The answer of the first broker that can tell. In old clusters only the controller knows of moves."""
-        ends, last, left = (
-            time.monotonic() + self._timeout,
-            refusal(KafkaError.BROKER_NOT_AVAILABLE),
-            len(self._brokers),
-        )
+        last, left = refusal(KafkaError.BROKER_NOT_AVAILABLE), len(self._brokers)
+        ends = time.monotonic() + self._timeout
         for broker in self._brokers:
             try:  # one that hangs leaves time for the next
                 return _checked(self._ask(broker, api, body, (ends - time.monotonic()) / min(left, 2)))
@@ -166,11 +163,6 @@ def _checked(answer: dict[str, Any]) -> dict[str, Any]:
 
 def _state(row: Mapping[str, Any]) -> RememberedId:
     is_open = row["current_txn_start_offset"] != _NONE
-    return RememberedId(
-        row["producer_id"],
-        row["last_sequence"],
-        row["last_timestamp"] / 1000,
-        # A coordinator wrote the marker of a transaction.
-        is_open or row["coordinator_epoch"] != _NONE,
-        is_open,
-    )
+    transactional = is_open or row["coordinator_epoch"] != _NONE  # a coordinator wrote the marker of a transaction
+    last = row["last_sequence"], row["last_timestamp"] / 1000
+    return RememberedId(row["producer_id"], *last, transactional, is_open)

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from safeproducer.cli.common.stop import Failure
@@ -62,17 +63,12 @@ class Screen:
         self.json_output = json_output
         self.quiet = quiet
         self.redact = Redactor()
-        self._out: Console | None = None
-        self._err: Console | None = None
 
     def require_rich(self) -> None:
         """Raise Failure if tables are wanted and the package that draws them is missing."""
         if not self.json_output and not _find_rich():
-            raise Failure(
-                "The package rich, which draws tables and progress, is not installed: "
-                "pip install 'safeproducer[cli]', or use --json.",
-                code="missing-rich",
-            )
+            sentence = "The package rich, which draws tables and progress, is not installed"
+            raise Failure(f"{sentence}: pip install 'safeproducer[cli]', or use --json.", code="missing-rich")
 
     def shows_progress(self) -> bool:
         """Tell whether a progress bar has a terminal to be drawn on."""
@@ -88,7 +84,6 @@ class Screen:
         self._message("warning: ", text, style="yellow")
 
     def error(self, text: str) -> None:
-        """Tell a person why the command ends without success."""
         self._message("error: ", text, style="bold red")
 
     def debug(self, text: str) -> None:
@@ -144,18 +139,14 @@ class Screen:
                 stream.flush()
         os._exit(exit_code)
 
-    @property
+    @cached_property
     def out(self) -> "Console":
-        if self._out is None:
-            self._out = _console(sys.stdout)
-        return self._out
+        return _console(sys.stdout)
 
-    @property
+    @cached_property
     def err(self) -> "Console":
         """rich's console on stderr; progress bars must share it with messages or they overwrite each other."""
-        if self._err is None:
-            self._err = _console(sys.stderr)
-        return self._err
+        return _console(sys.stderr)
 
     def _message(self, label: str, text: str, *, style: str) -> None:
         line = f"safeproducer: {label}{self.redact(text)}"

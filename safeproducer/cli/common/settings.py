@@ -26,10 +26,8 @@ def read_config_file(path: str) -> dict[str, Setting]:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise Failure(
-            f"The configuration file {path} cannot be read ({error.strerror}): correct its path or its rights.",
-            code="config-file",
-        ) from None
+        sentence = f"The configuration file {path} cannot be read ({error.strerror}): correct its path or its rights."
+        raise Failure(sentence, code="config-file") from None
     except UnicodeDecodeError:
         raise Failure(f"The configuration file {path} is not UTF-8 text.", code="config-file") from None
     return _json(path, text) if text.lstrip().startswith("{") else parse_properties(text)
@@ -77,15 +75,12 @@ def _json(path: str, text: str) -> dict[str, Setting]:
     try:
         settings = json.loads(text)
     except json.JSONDecodeError as error:
-        raise Failure(
-            f"The configuration file {path} is not valid JSON (line {error.lineno}: {error.msg}).", code="config-file"
-        ) from None
+        sentence = f"The configuration file {path} is not valid JSON (line {error.lineno}: {error.msg})."
+        raise Failure(sentence, code="config-file") from None
     for name, value in settings.items():
         if not isinstance(value, str | int | float | bool | None):
-            raise Failure(
-                f"In the configuration file {path} the value of {name} is no string, number or boolean.",
-                code="config-file",
-            )
+            sentence = f"In the configuration file {path} the value of {name} is no string, number or boolean."
+            raise Failure(sentence, code="config-file")
     return dict(settings)
 
 
@@ -166,9 +161,8 @@ def read_settings(args: argparse.Namespace, screen: Screen, *, transactions: boo
     settings.update(given)
     screen.redact.learn(settings.items())
     for name in filter(is_sensitive, given):
-        screen.note(
-            f"{name} is on the command line, where every user of this machine can read it: put it into a --config-file."
-        )
+        where = "on the command line, where every user of this machine can read it"
+        screen.note(f"{name} is {where}: put it into a --config-file.")
     if args.bootstrap_servers is not None:
         settings["bootstrap.servers"] = args.bootstrap_servers
     if settings.get("transactional.id") and not transactions:
@@ -194,9 +188,8 @@ def _check_servers(settings: dict[str, Setting]) -> None:
     for server in str(servers).split(","):
         host = server.strip().rpartition("://")[2]
         if not _PORT.sub("", host) or " " in host:
-            raise Failure(
-                f"bootstrap.servers = {servers!r} names no broker: give host:port, or several with commas in between."
-            )
+            way_out = "give host:port, or several with commas in between"
+            raise Failure(f"bootstrap.servers = {servers!r} names no broker: {way_out}.")
 
 
 def _check_files(settings: dict[str, Setting]) -> None:
@@ -210,7 +203,7 @@ def _check_files(settings: dict[str, Setting]) -> None:
             continue
         except OSError as error:
             if (name, path) != ("ssl.ca.location", "probe"):
-                raise Failure(
-                    f"{name} = {path}: the file cannot be read ({error.strerror}); correct the path or its rights.",
-                    code="configuration",
-                ) from None
+                sentence = (
+                    f"{name} = {path}: the file cannot be read ({error.strerror}); correct the path or its rights."
+                )
+                raise Failure(sentence, code="configuration") from None

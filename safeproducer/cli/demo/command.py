@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from safeproducer import SafeProducer
-from safeproducer.cli.common.connection import BrokerErrors, await_topic, open_producer
+from safeproducer.cli.common.connection import BrokerErrors, await_topic, opened
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import Setting, add_settings_arguments, read_settings, seconds
 from safeproducer.cli.common.stop import NOT_ALL_DELIVERED, Failure, StopRequest
@@ -112,7 +112,7 @@ def _demonstrate(
     """Send the records, `in_steps` if there is an embedded cluster, and read them back."""
     topic, partitions = f"{_CLIENT_ID}-{secrets.token_hex(4)}", args.partitions or PARTITIONS
     errors, steps = BrokerErrors(screen), dict[str, Proof]()
-    producer = open_producer(settings, errors)
+    producer = opened(SafeProducer, settings, errors)
     stack.callback(_close, producer)
     wait = partial(await_topic, producer, settings=settings, errors=errors, timeout=args.connect_timeout, stop=stop)
     wait(None)

@@ -12,18 +12,19 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from safeproducer.cli.common.admin_settings import (
+    WHAT,
     AskError,
     OpenTransaction,
     RememberedId,
     TopicPartition,
     admin_settings,
 )
-from safeproducer.cli.common.connection import BrokerErrors, await_topic, open_reader, topic_failure
+from safeproducer.cli.common.connection import opened_reader, topic_failure
 from safeproducer.cli.common.finding import facts_of, some
 from safeproducer.cli.common.producer_states import BrokerQuestions
 from safeproducer.cli.common.screen import Screen, progress
 from safeproducer.cli.common.settings import Setting
-from safeproducer.cli.common.stop import Failure, StopRequest
+from safeproducer.cli.common.stop import Failure
 from safeproducer.cli.doctor.census import (
     SILENT,
     BrokerCensus,
@@ -127,7 +128,6 @@ _OF_KAFKA = frozenset({"__consumer_offsets", "__transaction_state", "__share_gro
 """Coordinators write to them with the IDs of others."""
 _UNKNOWN_TOPIC = "UNKNOWN_TOPIC_OR_PART"
 _Moves = Mapping[TopicPartition, Sequence[int]]
-_WHAT = "What brokers keep about producer IDs"
 _PATIENCE = 2.0
 """Seconds for each broker's own answer: by then another one has answered a question."""
 _NO_LEADER = ("LEADER_NOT_AVAILABLE", "it has no leader")
@@ -170,14 +170,12 @@ class ClusterLook:
             raise missing
 
     def _connect(self) -> ClusterReader:
-        settings, errors = self._settings, BrokerErrors(self._screen)
-        reader = open_reader(settings, errors)
         try:
-            await_topic(reader, None, settings=settings, errors=errors, timeout=self._timeout, stop=StopRequest())
-        except Failure:
-            admin_settings(settings)  # what librdkafka lacks for such a mechanism is another question
+            return opened_reader(self._settings, self._screen, self._timeout)
+        except Failure as failure:
+            if failure.code != "configuration":
+                admin_settings(self._settings)  # what librdkafka lacks for such a mechanism is another question
             raise
-        return reader
 
     def _topics(self, reader: ClusterReader, names: Sequence[str]) -> tuple[Mapping[str, Topic], Failure | None]:
         """Those that are there, and what to raise for one that is not."""
@@ -207,7 +205,7 @@ class ClusterLook:
         addresses = {one.number: one.address for one in sorted(brokers, key=lambda one: one.refused in SILENT)}
         with (
             progress(self._screen, "reading producer IDs", total, "partitions") as done,
-            BrokerQuestions(self._settings, addresses, self._timeout, _WHAT) as questions,
+            BrokerQuestions(self._settings, addresses, self._timeout, WHAT) as questions,
         ):
             answers = ask_leaders(questions.ask, led, done)
             opened, moves = _opened(questions, coordinators, topics), _moves(questions)

@@ -4,14 +4,14 @@ import time
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from safeproducer.cli.common.connection import BrokerErrors, open_writer
+from safeproducer.cli.common.connection import BrokerErrors, opened
 from safeproducer.cli.common.finding import Finding, Severity, facts_of, unreadable
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure
 from safeproducer.cli.replication.cluster import Cluster, refused
 from safeproducer.cli.replication.report import Document, Rates, Target
-from safeproducer.kafka.admin import Change
+from safeproducer.kafka.admin import Change, ConfigWriter
 from safeproducer.policy import replication
 from safeproducer.policy.replication import Facts, Moves, Side, ThrottledReplicas, rate_text
 
@@ -93,7 +93,7 @@ def kept_findings(kept: Rates) -> list[Finding]:
 
 def make(changes: Sequence[Change], settings: Mapping[str, Setting], screen: Screen, timeout: float) -> list[Finding]:
     """Make the changes and read them back. All are checked first: raises Failure if one of them is refused."""
-    writer = open_writer(settings, BrokerErrors(screen))
+    writer = opened(ConfigWriter, settings, BrokerErrors(screen))
     for only_check in (True, False):
         for of, refusal in writer.change(changes, timeout, only_check=only_check).items():
             if refusal is not None:

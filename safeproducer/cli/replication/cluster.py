@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from safeproducer.cli.common.admin_settings import AskError
-from safeproducer.cli.common.connection import BrokerErrors, await_topic, open_reader
+from safeproducer.cli.common.connection import opened_reader
 from safeproducer.cli.common.finding import facts_of
 from safeproducer.cli.common.producer_states import BrokerQuestions
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import Setting
-from safeproducer.cli.common.stop import Failure, StopRequest
+from safeproducer.cli.common.stop import Failure
 from safeproducer.kafka.admin import Configs, Refusal
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaException
@@ -49,9 +49,7 @@ class Cluster:
 
 def read_cluster(settings: Mapping[str, Setting], screen: Screen, timeout: float, measure: float) -> Cluster:
     """Look for `measure` seconds. Raises Failure if the user lacks a right, or a broker does not answer."""
-    errors = BrokerErrors(screen)
-    reader = open_reader(settings, errors)
-    await_topic(reader, None, settings=settings, errors=errors, timeout=timeout, stop=StopRequest())
+    reader = opened_reader(settings, screen, timeout)
     try:
         addresses, topics = reader.brokers(timeout), reader.all_topics(timeout)
     except KafkaException as error:

@@ -90,7 +90,7 @@ def kafka() -> Iterator[Kafka]:
     one = Kafka()
     with (
         mock.patch.object(command, "read_cluster", side_effect=lambda *_: one.look()),
-        mock.patch.object(changes, "open_writer", side_effect=lambda *_: Writer(one)),
+        mock.patch.object(changes, "opened", side_effect=lambda *_: Writer(one)),
     ):
         yield one
 

@@ -86,8 +86,7 @@ class Admin:
 
     def configs(self, keys: Iterable[int | str]) -> dict[int | str, Values | str]:
         """Those of brokers and topics in one request, which one broker at most gets; of each, or why it is refused."""
-        kinds = {int: ConfigResource.Type.BROKER, str: ConfigResource.Type.TOPIC}
-        resources = {key: ConfigResource(kinds[type(key)], str(key)) for key in keys}
+        resources = {key: _resource(key) for key in keys}
         answers = self._admin.describe_configs(list(resources.values()), request_timeout=self._timeout)
         found: dict[int | str, Values | str] = {}
         for key, resource in resources.items():
@@ -100,9 +99,7 @@ class Admin:
     def window(self, node: int, topic: str) -> tuple[Announcement, Told | None]:
         """The announcement of `node` for `topic`, or why there is none; what it says of producer IDs beside that."""
         try:
-            broker, about_topic = self._describe(
-                ConfigResource(ConfigResource.Type.BROKER, str(node)), ConfigResource(ConfigResource.Type.TOPIC, topic)
-            )
+            broker, about_topic = self._describe((node, topic))
         except KafkaException as error:
             return Announcement(None, Source.ASSUMED, f"broker {node} did not tell: {_lasting(error)}"), None
         found = announcement(node, _entry(broker, BROKER_CONFIG), _entry(about_topic, TOPIC_CONFIG))
@@ -113,9 +110,16 @@ class Admin:
         found = self.configs([topic])[topic]
         return isinstance(found, str) or found.get(_TIMESTAMP_TYPE) != "LogAppendTime"
 
-    def _describe(self, *resources: Any) -> list[Mapping[str, ConfigEntry]]:
-        answers = self._admin.describe_configs(list(resources), request_timeout=self._timeout)
+    def _describe(self, keys: Iterable[int | str]) -> list[Mapping[str, ConfigEntry]]:
+        resources = [_resource(key) for key in keys]
+        answers = self._admin.describe_configs(resources, request_timeout=self._timeout)
         return [answers[resource].result(self._timeout * 2) for resource in resources]
+
+
+def _resource(of: int | str, **more: Any) -> ConfigResource:
+    """A broker, by its number, or a topic, by its name."""
+    kind = ConfigResource.Type.BROKER if isinstance(of, int) else ConfigResource.Type.TOPIC
+    return ConfigResource(kind, str(of), **more)
 
 
 def values(entries: Mapping[str, ConfigEntry]) -> dict[str, str | None]:
@@ -206,15 +210,14 @@ class ClusterReader:
 
     def configs(self, brokers: Iterable[int], timeout: float) -> dict[int, Configs]:
         """Each broker's own, asked at once. Never raises KafkaException."""
-        asked = {}
-        for number in brokers:
-            resource = ConfigResource(ConfigResource.Type.BROKER, str(number))
-            asked[number] = self._admin.describe_configs([resource], request_timeout=timeout)[resource]
-        return {number: _configs(future, timeout) for number, future in asked.items()}
+        asked = {
+            number: self._admin.describe_configs([_resource(number)], request_timeout=timeout) for number in brokers
+        }
+        return {number: _configs(futures[_resource(number)], timeout) for number, futures in asked.items()}
 
     def topic_configs(self, names: Iterable[str], timeout: float) -> dict[str, Configs]:
         """Each topic's, inherited ones included, asked in one request. Never raises KafkaException."""
-        resources = {name: ConfigResource(ConfigResource.Type.TOPIC, name) for name in names}
+        resources = {name: _resource(name) for name in names}
         asked = self._admin.describe_configs(list(resources.values()), request_timeout=timeout) if resources else {}
         return {name: _configs(asked[resource], timeout) for name, resource in resources.items()}
 
@@ -229,8 +232,6 @@ class Change(NamedTuple):
 
 
 class ConfigWriter(ClusterReader):
-    """A reader that changes configs as well."""
-
     def change(self, changes: Iterable[Change], timeout: float, *, only_check: bool) -> dict[int | str, Refusal | None]:
         """All changes of a broker or topic are made, or none; with `only_check` none. Never raises KafkaException."""
         asked: dict[int | str, list[ConfigEntry]] = {}
@@ -239,11 +240,9 @@ class ConfigWriter(ClusterReader):
             asked.setdefault(one.of, []).append(ConfigEntry(one.config, one.value, incremental_operation=operation))
         futures = {}
         for of, entries in asked.items():
-            kind = ConfigResource.Type.BROKER if isinstance(of, int) else ConfigResource.Type.TOPIC
-            resource = ConfigResource(kind, str(of), incremental_configs=entries)
-            futures[of] = self._admin.incremental_alter_configs(
-                [resource], request_timeout=timeout, validate_only=only_check
-            )[resource]
+            resource, how = _resource(of, incremental_configs=entries), {"validate_only": only_check}
+            asking = self._admin.incremental_alter_configs([resource], request_timeout=timeout, **how)
+            futures[of] = asking[resource]
         return {of: _answer(future, timeout)[1] for of, future in futures.items()}
 
 

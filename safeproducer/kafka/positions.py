@@ -19,8 +19,6 @@ _ROUND, _PAUSE = 5.0, 0.1
 
 
 class _Consumer(Consumer):
-    """It can be referred to weakly."""
-
     __slots__ = ("__weakref__",)
 
 

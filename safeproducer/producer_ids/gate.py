@@ -162,7 +162,6 @@ class Gate:
 
     @property
     def waits(self) -> bool:
-        """Whether the policy is to wait instead of to refuse."""
         return self._terms.policy != "refuse"
 
     def enter(self) -> None:
@@ -222,12 +221,10 @@ class Gate:
         return timeout is not None and until is not None and until > now + timeout
 
     def lane_permits(self) -> LanePermits:
-        """Those of the producer's batch lanes."""
         return self._lanes or self.__dict__.setdefault("_lanes", self._permits_of_lanes())
 
     def _permits_of_lanes(self) -> LanePermits:
-        of = self._request
-        request = Request(self._terms.lanes, of.rate, of.enforce, of.site)
+        request = self._request._replace(kind=self._terms.lanes, transactional_id=None)
         return LanePermits(self._terms.guard, request, self._tell_of_lane)
 
     def heard(self, found: Statistics) -> None:

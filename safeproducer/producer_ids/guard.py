@@ -260,10 +260,8 @@ def _hashed(transactional_id: str, identity: tuple[str, str]) -> str:
 def _warn(problem: str) -> None:
     """On a thread of its own: who asks may hold locks, which a log handler may wait for."""
     with permit_record.work():  # a fork waits for it
-        logger.warning(
-            "producer IDs (KIP-936) are counted by this process alone, until a ledger of this host can be used: %s",
-            problem,
-        )
+        alone = "producer IDs (KIP-936) are counted by this process alone, until a ledger of this host can be used: %s"
+        logger.warning(alone, problem)
 
 
 _guards: dict[tuple[tuple[str, str], Place], Guard] = {}

@@ -65,9 +65,7 @@ def not_kept(place: Place = AUTO) -> list[str]:
     """Why no ledger of `place` can be used, by directory; nothing while one of them can. Changes nothing."""
     found = [ledger_places.problem(directory, make=False) for directory in ledger_places.directories(place)]
     problems = [problem for problem in found if problem is not None]
-    if not found:
-        return ["ledgers are switched off, or this system has none"]
-    return problems if len(problems) == len(found) else []
+    return [] if len(problems) < len(found) else problems or ["ledgers are switched off, or this system has none"]
 
 
 def _read(name: str, paths: Sequence[str]) -> LedgerReading:

@@ -94,11 +94,9 @@ def churn_event(answer: Answer, request: Request, cluster: str, principal: str) 
 
 def churn_sentence(event: ProducerChurn, retry_after: float | None) -> str:
     """For a person. `retry_after`: seconds until the next ID, None where none is waited for."""
-    begins = (
-        "producer-ID churn"
-        if retry_after is None
-        else f"no producer ID is free for another {retry_after:.1f} s, because the hour is used up"
-    )
+    begins = "producer-ID churn"
+    if retry_after is not None:
+        begins = f"no producer ID is free for another {retry_after:.1f} s, because the hour is used up"
     seen = "" if event.seen is None else f" {event.seen.rstrip('.')}."
     return (
         f"{begins}: {were_taken(event.made_in_all)} within an hour on this host for "

@@ -40,7 +40,6 @@ class RunAccount(Hook):
         self._made, self._throttled, self._told = 0, 0.0, False
 
     def throttled(self, event: Throttled) -> None:
-        """A broker throttles a producer."""
         self._throttled += event.seconds
 
     def _producer_began(self, engine: Any) -> None:

@@ -41,25 +41,15 @@ def _given(args: tuple[Any, ...], config: Mapping[str, Any]) -> dict[str, Any] |
 
 def _added(conf: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """(the settings, with those of the command and of the environment; by setting the variable that it came from)."""
-    mode, environment = os.environ.get(MODE_VARIABLE, OBSERVE), os.environ
-    observes = mode == OBSERVE
-    names = {f"{name.upper().replace('.', '_')}": name for name in own_settings.OWN_SETTINGS if name not in conf}
-    if observes:  # all else would change what the client does
-        names = {variable: name for variable, name in names.items() if name == own_settings.PRODUCER_IDS_PER_HOUR}
-        first: dict[str, Any] = {} if conf.get("transactional.id") else {"enable.idempotence": False}
-        return _with_variables({**first, **conf, **_OBSERVED}, names, environment)
-    return _with_variables({own_settings.MODE: mode, **conf}, names, environment)
-
-
-def _with_variables(
-    conf: dict[str, Any], names: Mapping[str, str], environment: Mapping[str, str]
-) -> tuple[dict[str, Any], dict[str, str]]:
-    found = {
-        name: variable
-        for variable, name in names.items()
-        if environment.get(variable) and variable not in _BY_THEMSELVES and name not in conf
-    }
-    return {**conf, **{name: environment[variable] for name, variable in found.items()}}, found
+    mode = os.environ.get(MODE_VARIABLE, OBSERVE)
+    names, added = set(own_settings.OWN_SETTINGS), {own_settings.MODE: mode, **conf}
+    if mode == OBSERVE:  # all else would change what the client does
+        names, added = {own_settings.PRODUCER_IDS_PER_HOUR}, {**conf, **_OBSERVED}
+        if not conf.get("transactional.id"):
+            added = {"enable.idempotence": False, **added}
+    variables = {name: name.upper().replace(".", "_") for name in names if name not in added}
+    found = {name: it for name, it in variables.items() if os.environ.get(it) and it not in _BY_THEMSELVES}
+    return {**added, **{name: os.environ[variable] for name, variable in found.items()}}, found
 
 
 def _naming(error: ConfigurationError, variables: Mapping[str, str]) -> ConfigurationError:

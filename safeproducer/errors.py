@@ -252,7 +252,6 @@ class OutcomeUnknown(DeliveryFailed):
 
 
 def failed(error: Any) -> DeliveryFailed:
-    """The exception for the DeliveryError of a report."""
     return (NotWritten if error.outcome is Outcome.NOT_WRITTEN else OutcomeUnknown)(error)
 
 

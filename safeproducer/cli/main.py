@@ -38,7 +38,6 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status."""
     ours, program = run.divided(sys.argv[1:] if arguments is None else arguments)
     args = _parser(ours[:1] != ["run"]).parse_args(ours)
     args.program = program

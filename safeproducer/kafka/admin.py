@@ -60,7 +60,6 @@ class Admin:
             self._admin.set_sasl_credentials(*now)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Use these from the next connection on."""
         self._admin.set_sasl_credentials(username, password)
 
     def at(self, address: str) -> Admin:

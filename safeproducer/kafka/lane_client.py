@@ -198,7 +198,6 @@ def measured(native: Any, topic: str, patience: float, goes_on: Callable[[], boo
 
 
 def cause_of(error: Exception) -> KafkaError:
-    """The KafkaError in an exception of the native producer."""
     if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
         return error.args[0]
     if isinstance(error, BufferError):

@@ -60,7 +60,6 @@ class Positions:
                 raise KafkaException(refusal)
 
     def send_to(self, producer: Any, partition: int, offset: int, metadata: str) -> None:
-        """Commit it with the transaction of `producer`."""
         position = TopicPartition(self._topic, partition, offset, metadata)
         group = self._consumer.consumer_group_metadata()
         producer.send_offsets_to_transaction([position], group, self._timeout)

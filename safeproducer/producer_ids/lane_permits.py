@@ -100,7 +100,6 @@ class LanePermits:
         return additional
 
     def of_lane(self, kind: Kind) -> LanePermit:
-        """For a lane of that kind that was made."""
         if kind is Kind.FURTHER:
             self._lost = max(0, self._lost - 1)
         if self._guard is None:
@@ -117,7 +116,6 @@ class LanePermits:
         return permit, now + self._retry_after
 
     def ask(self, lane: LanePermit) -> Permit | None:
-        """For a lane, about to send for the first time."""
         self._due.discard(lane)
         if self._guard is None:
             return None
@@ -133,7 +131,6 @@ class LanePermits:
         return answer.permit
 
     def note(self, permit: Permit, producer_id: int) -> None:
-        """The native producer with this permit has this ID."""
         if self._guard is not None:
             self._guard.note(permit, producer_id)
 

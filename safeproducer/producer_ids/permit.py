@@ -77,7 +77,6 @@ _TOO_FEW = (
 
 
 def churn_event(answer: Answer, request: Request, cluster: str, principal: str) -> ProducerChurn:
-    """The event for an answer that is over the limit."""
     pattern = answer.pattern
     return ProducerChurn(
         cluster=cluster,

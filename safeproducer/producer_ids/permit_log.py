@@ -34,7 +34,6 @@ def _key(permit: Permit) -> str:
 
 
 def granted(permit: Permit, at: Times) -> bytes:
-    """The line of a permit that is counted."""
     (pid, parent, _), site, boot = permit_record.this(), permit.site, permit_record.boot_id()
     more = {"kind": permit.kind.value, "known": permit.known}
     return _line(
@@ -43,7 +42,6 @@ def granted(permit: Permit, at: Times) -> bytes:
 
 
 def noted(permit: Permit, producer_id: int | None, ended: str | None) -> bytes:
-    """The line that adds what is known by now."""
     return _line(of=_key(permit), producer_id=producer_id, ended=ended)
 
 
@@ -68,7 +66,6 @@ def knows(lines: bytes, known: str) -> bool:
 
 
 def count(lines: bytes) -> int:
-    """How many permits they are of."""
     return lines.count(_PERMIT)
 
 

@@ -76,7 +76,6 @@ class Settings:
         return self.delivery.own.max_block
 
     def scrub(self, text: str) -> str:
-        """`text` without any value that may be a secret."""
         secrets = {str(value) for name, value in self.lane.items() if is_sensitive(name)}
         return scrub(text, self.former_secrets | secrets)
 

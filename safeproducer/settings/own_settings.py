@@ -121,7 +121,6 @@ def take(config: dict[str, Any], environment: Mapping[str, str]) -> OwnSettings:
 
 
 def shown(setting: str, value: Any) -> str:
-    """The value as messages quote it."""
     return HIDDEN if is_sensitive(setting) else repr(value)
 
 

@@ -141,7 +141,6 @@ class Attempt:
     # --- bad rows that do not fail the task --------------------------------------------------------------------------
 
     def _set_aside(self, columns: Columns, bad: Sequence[Found], numbers: Sequence[int]) -> None:
-        """Rows of `columns` that are not to be sent."""
         self._aside.rows.found(bad, numbers[0])
         self._refuse_too_many(at_the_end=False)
         for one in bad:

@@ -173,11 +173,9 @@ class Columns:
         return repeat(next(rows), self.rows) if constant == each else rows
 
     def slice(self, first: int, rows: int = 1) -> Columns:
-        """These rows of each column."""
         return Columns(rows, *(None if column is None else column.slice(first, rows) for column in self._all()))
 
     def without(self, rows: Set[int]) -> Columns:
-        """All but these rows of each column."""
         kept = pa.array([row for row in range(self.rows) if row not in rows], pa.int64())
         found = Columns(len(kept), *(None if column is None else column.take(kept) for column in self._all()))
         if found.topic is None:

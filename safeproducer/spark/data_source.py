@@ -92,8 +92,6 @@ class SafeProducerDataSource(DataSource):
 
 
 class _Writing:
-    """Each task writes its rows on its worker."""
-
     def __init__(self, options: Options) -> None:
         self._options = options
         self._run = uuid4().hex
@@ -105,10 +103,7 @@ class _Writing:
 
 
 class Writer(_Writing, DataSourceArrowWriter):
-    """The writer of one batch write."""
-
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks have succeeded."""
         _commit(messages, None, self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -117,10 +112,7 @@ class Writer(_Writing, DataSourceArrowWriter):
 
 
 class StreamWriter(_Writing, DataSourceStreamArrowWriter):
-    """The writer of one micro-batch."""
-
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """All tasks have succeeded."""
         _commit(messages, batchId, self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

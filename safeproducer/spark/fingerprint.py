@@ -68,7 +68,6 @@ def _numbers(column: Any) -> Any:
 
 
 def _texts(column: Any, seed: int) -> Any:
-    """The hash of each text or bytes."""
     large = (column.cast(pa.large_string()) if pa.types.is_string(column.type) else column).cast(pa.large_binary())
     _, offsets, data = large.buffers()
     ends = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]
@@ -88,7 +87,6 @@ def _texts(column: Any, seed: int) -> Any:
 
 
 def _headers(column: Any) -> Any:
-    """Of all headers of each row, in their order."""
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     names, contents = pc.list_flatten(column).flatten()
     until = np.cumsum(counts)

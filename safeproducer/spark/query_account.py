@@ -30,7 +30,6 @@ class Told:
         self.sentences = set(sentences)
 
     def once(self, sentences: Iterable[str]) -> None:
-        """Log those that were not told yet."""
         for sentence in sentences:
             if sentence not in self.sentences:
                 self.sentences.add(sentence)

@@ -63,7 +63,6 @@ class TopicFacts:
 
 
 def askable(names: Iterable[str]) -> list[str]:
-    """Those that may be names of topics."""
     return [name for name in names if not is_no_name(name)]
 
 
@@ -95,7 +94,6 @@ def _where(mask: Any) -> list[int]:
 
 
 def _of(columns: Columns, topic: str | None, row: int) -> tuple[str | None, int | None]:
-    """Topic and partition that a row asks for."""
     one = columns.slice(row)
     partition = one.partitions()[0]
     return one.topics(topic)[0], None if partition == ANY_PARTITION else partition

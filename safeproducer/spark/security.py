@@ -59,12 +59,8 @@ def resolve(place: str) -> str:
     problem, found = _read(f"{kind}:", name)
     if not problem and found:
         return found
-    raise ConfigurationError(
-        "",
-        "",
-        f"no secret at {place_of(place)!r} on {socket.gethostname()}: {problem or 'it is empty'}",
-        f"Give {FORMS}, present on every executor",
-    )
+    problem = f"no secret at {place_of(place)!r} on {socket.gethostname()}: {problem or 'it is empty'}"
+    raise ConfigurationError("", "", problem, f"Give {FORMS}, present on every executor")
 
 
 def _read(kind: str, name: str) -> tuple[str, str]:
@@ -233,10 +229,8 @@ def _login(given: Given, found: Security) -> None:
 def _trust(given: Given, found: Security) -> None:
     location, texts = (given.get(f"ssl.truststore.{name}", "").strip() for name in ("location", "certificates"))
     if not location and not texts:
-        found.notes.append(
-            "kafka.ssl.truststore.location is not set: the certificate authorities of each executor's system count, "
-            "not those of its Java"
-        )
+        counts = "the certificate authorities of each executor's system count, not those of its Java"
+        found.notes.append(f"kafka.ssl.truststore.location is not set: {counts}")
         return
     kind = _store_type("ssl.truststore", given, ("PEM", "PKCS12"), texts, "certificates")
     password = given.get(_TRUST_PASSWORD, "").strip()

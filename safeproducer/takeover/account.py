@@ -50,7 +50,6 @@ class RunAccount(Hook):
         self._totals.leave(engine)
 
     def totals(self) -> dict[str, Any]:
-        """The fields of the summary."""
         found = added(dict.fromkeys(_COUNTS, 0), self._totals.now())
         without = found["accepted"] - found["delivered"] - found["unknown"] - found["not_written"]
         ids = found.pop("producer_ids")

@@ -153,7 +153,6 @@ def _address(name: str) -> Attributes:
 
 
 def windows(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
-    """How many batches of partitions may be under way."""
     windows = engine.questions.windows
     for tp, window in {} if over else windows.known(clock.monotonic()).items():
         yield names.WINDOW, (*labels.of(engine, *tp), (names.WINDOW_SOURCE, window.source.value)), window.size

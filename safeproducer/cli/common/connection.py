@@ -166,18 +166,18 @@ def await_topic(
     errors: BrokerErrors,
     timeout: float,
     stop: StopRequest,
-) -> int:
-    """Wait until a broker describes the topic and return its number of partitions.
+) -> None:
+    """Wait until a broker describes the topic, or a stop was asked for. Without a topic, wait only for a broker.
 
-    Without a topic, wait only for a broker and return 0; so too when a stop was asked for. Raises Failure as soon as
-    waiting is pointless (password, certificate, rights), at the latest after ``timeout`` seconds, with the cause that
-    the connection attempts gave.
+    Raises Failure as soon as waiting is pointless (password, certificate, rights), at the latest after ``timeout``
+    seconds, with the cause that the connection attempts gave.
     """
     started = time.monotonic()
     refusal: KafkaError | None = None
     while not stop:
         waited = time.monotonic() - started
-        if topic is not None and refusal is not None and waited >= min(timeout, _TOPIC_APPEARS_WITHIN):
+        is_late = waited >= min(timeout, _TOPIC_APPEARS_WITHIN)
+        if topic is not None and refusal is not None and (is_late or refusal.name() not in _NOT_KNOWN_YET):
             raise topic_failure(topic, refusal.name(), refusal.str())
         if waited >= timeout:
             raise _connection_failure(errors.cause(), timeout, settings)
@@ -193,15 +193,11 @@ def await_topic(
                 raise _connection_failure(certain, timeout, settings) from error
             continue
         if topic is None:
-            return 0
-        described = metadata.topics[topic]
-        refusal = described.error
-        if refusal is None and described.partitions:
-            return len(described.partitions)
-        if refusal is not None and refusal.name() not in _NOT_KNOWN_YET:
-            raise topic_failure(topic, refusal.name(), refusal.str())
+            return
+        refusal = metadata.topics[topic].error
+        if refusal is None and metadata.topics[topic].partitions:
+            return
         serve(producer.poll, errors, 0.1)
-    return 0
 
 
 def serve(call: Callable[[float], int], errors: BrokerErrors, timeout: float) -> None:
@@ -213,7 +209,6 @@ def serve(call: Callable[[float], int], errors: BrokerErrors, timeout: float) ->
 
 
 def topic_failure(topic: str, code: str, reason: str) -> Failure:
-    """The topic is not there, or not for this user."""
     return Failure(f"Topic {topic}: {advice(code, reason)}", code=code)
 
 

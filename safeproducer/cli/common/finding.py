@@ -122,12 +122,10 @@ def facts_of(
 
 
 def unreadable(facts: Facts) -> list[str]:
-    """The topics with a list that cannot be read."""
     return sorted({topic for topic in facts.minimum for side in Side if (topic, side) not in facts.lists})
 
 
 def lists_unreadable(facts: Facts) -> Iterator[Finding]:
-    """Lists of another form than Kafka's."""
     for topic in unreadable(facts):
         text, cure = f"A list of throttled replicas of {topic} cannot be read.", "Write partition:broker,... or *."
         yield Finding(Severity.WARNING, "replication-list-unreadable", text, cure, topic)

@@ -75,7 +75,6 @@ class Screen:
         return not self.quiet and _is_terminal(sys.stderr) and _find_rich()
 
     def note(self, text: str) -> None:
-        """Tell a person something that is no error."""
         if not self.quiet:
             self._message("", text, style="dim")
 
@@ -92,7 +91,6 @@ class Screen:
             print(self.redact(text), file=sys.stderr, flush=True)  # noqa: T201
 
     def result(self, renderable: "RenderableType") -> None:
-        """Write a table or a text to stdout."""
         # rich itself would end the process if the reader of stdout has left.
         with self.out.capture() as drawn:
             self.out.print(renderable)

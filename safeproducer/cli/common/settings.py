@@ -94,7 +94,6 @@ _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
 
 
 def add_settings_arguments(parser: argparse.ArgumentParser, *, servers_help: str) -> None:
-    """Declare the arguments that the commands share."""
     group = parser.add_argument_group("connection")
     group.add_argument("--bootstrap-servers", metavar="HOST:PORT[,...]", help=servers_help)
     group.add_argument(

@@ -68,7 +68,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
-    """Run the command and return its exit status."""
     screen.require_rich()
     settings = {"client.id": _CLIENT_ID, **read_settings(args, screen)}
     embedded, in_steps = "bootstrap.servers" not in settings, not args.file and args.records is None
@@ -265,7 +264,6 @@ class Result:
 
 
 def verdict(total: Counter[str], *, in_steps: bool) -> str:
-    """The outcome in one sentence."""
     if not flawless(total):
         flaws = ", ".join(f"{total[it]:,} {it.replace('_', ' ')}" for it in FLAWS if total[it] or it in _TOLD)
         return f"Of {total['accepted'] + total['refused']:,} records {total['delivered']:,} were delivered: {flaws}."

@@ -192,7 +192,6 @@ def compare(records: Iterable[Line], log: Iterable[tuple[int, bytes]], *, by_ste
 
 
 def total_of(rows: Rows) -> Counter[str]:
-    """The sums of all rows."""
     return sum(rows.values(), Counter())
 
 

@@ -135,10 +135,10 @@ def expiration_unreadable(examined: Examined) -> list[Finding]:
 
 def broker_silent(examined: Examined) -> list[Finding]:
     """A broker is in the cluster and does not answer, while others do: a follower may hang so for long."""
-    found, facts = [], examined.cluster.replication.facts
+    found, seen = [], examined.cluster.replication
     for broker in (broker for broker in examined.cluster.brokers if broker.refused in SILENT):
         number = broker.number
-        replicas = some([f"{topic} [{at}]" for (topic, at), one in facts.known.items() if number in one.replicas])
+        replicas = some([f"{topic} [{at}]" for (topic, at), one in seen.facts.known.items() if number in one.replicas])
         message = (
             f"Broker {number} ({broker.address}) is in the cluster and does not answer: it hangs, or cannot be reached "
             f"from here. It has replicas of {replicas or 'none of these topics'}."
@@ -160,7 +160,8 @@ def rights_missing(examined: Examined) -> list[Finding]:
             found.append(_right(f"This user may not describe the topic {name}", "DESCRIBE and READ on it", name))
         elif any(one.error is not None and one.error[0] in _NO_RIGHT for one in topic.partitions):
             found.append(_right(f"This user may not see the producer IDs of {name}", "READ on this topic", name))
-    for what, right, code, _ in examined.cluster.replication.unread:
+    seen = examined.cluster.replication
+    for what, right, code, _ in seen.unread:
         if code in _NO_RIGHT:
             found.append(_right(f"This user may not see {what}", right))
     if examined.cluster.all_topics and not examined.cluster.topics:
@@ -183,7 +184,8 @@ def partition_unreadable(examined: Examined) -> list[Finding]:
             if one.error is not None and one.error[0] not in _NO_RIGHT:
                 unread.setdefault((one.error[0], one.leader), []).append(one)
         found += [_unread(topic.topic, leader, partitions) for (_, leader), partitions in unread.items()]
-    for what, _, code, text in examined.cluster.replication.unread:
+    seen = examined.cluster.replication
+    for what, _, code, text in seen.unread:
         if code not in _NO_RIGHT:
             message, cure = f"The command did not read {what}: {text.rstrip('.')}.", "Run the command again."
             found.append(Finding(Severity.WARNING, "partition-unreadable", message, cure))
@@ -271,7 +273,8 @@ def replicas_move(examined: Examined) -> list[Finding]:
 
 def replicas_in_sync(examined: Examined) -> list[Finding]:
     """A replica is missing, and no more are in sync than min.insync.replicas. A new replica is not missing."""
-    facts, moves = examined.cluster.replication.facts, examined.cluster.replication.moves or {}
+    seen = examined.cluster.replication
+    facts, moves = seen.facts, seen.moves or {}
     known = {
         tp: one._replace(replicas=[at for at in one.replicas if at in one.in_sync or at not in moves.get(tp, ())])
         for tp, one in facts.known.items()

@@ -58,7 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
-    """Run the command and return its exit status."""
     screen.require_rich()
     settings = read_settings(args, screen, transactions=True)
     named = "bootstrap.servers" in settings

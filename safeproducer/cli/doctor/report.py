@@ -130,10 +130,11 @@ def show(report: Report, screen: Screen, *, by_partition: bool) -> None:
     if screen.json_output:
         screen.result_json(report.document())
         return
-    if report.examined.cluster.brokers and not screen.quiet:
-        _draw_brokers(screen, report.examined.cluster.brokers)
-        _draw_topics(screen, report.examined.cluster.topics)
-        for topic in report.examined.cluster.topics if by_partition else ():
+    cluster = report.examined.cluster
+    if cluster.brokers and not screen.quiet:
+        _draw_brokers(screen, cluster.brokers)
+        _draw_topics(screen, cluster.topics)
+        for topic in cluster.topics if by_partition else ():
             _draw_partitions(screen, topic, report.examined.host)
     if not screen.quiet:
         _draw_host(screen, report.examined.host)

@@ -71,7 +71,6 @@ def to_clear(cluster: Cluster, target: Target) -> list[Change]:
 
 
 def rows(facts: Facts, changes: Sequence[Change]) -> list[Document]:
-    """The changes with the values before them."""
     found = []
     for of, config, operation, value in changes:
         row: Document = {"topic": of, "broker": None, "config": config, "operation": operation.lower(), "value": value}
@@ -83,7 +82,6 @@ def rows(facts: Facts, changes: Sequence[Change]) -> list[Document]:
 
 
 def kept_findings(kept: Rates) -> list[Finding]:
-    """A finding for each rate that somebody set, and that stays."""
     found = []
     for (broker, side), rate in sorted(kept.items()):
         text = f"{side('rate')} of broker {broker} stays {rate_text(rate)}: somebody has set it."
@@ -123,7 +121,6 @@ def _whole(facts: Facts, change: Change) -> Change:
 
 
 def shows(facts: Facts, change: Change) -> bool:
-    """Whether the configs show a change."""
     if isinstance(change.of, int):
         value = None if change.value is None else float(change.value)
         return facts.rates.get((change.of, _side(change.config)), inf) == value

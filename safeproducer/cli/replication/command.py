@@ -73,7 +73,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, screen: Screen) -> int:
-    """Run the command and return its exit status."""
     screen.require_rich()
     _check_usage(args, screen)
     target = read_reassignment(args.reassignment) if args.reassignment else {}

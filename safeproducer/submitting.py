@@ -8,17 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from safeproducer.errors import (
-    UNINITIALISED,
-    ConfigurationValueError,
-    FatalError,
-    ForkedProducerError,
-    ProducerClosedError,
-    QueueFullError,
-    TransactionAborted,
-    TransactionError,
-    TransactionUnknown,
-)
+from safeproducer import errors
 from safeproducer.kafka.native import ClientProducer, KafkaError, KafkaException
 from safeproducer.runtime import clock
 from safeproducer.runtime.log import logger
@@ -44,7 +34,7 @@ class ProducerSlots(ClientProducer):
         """What stands there is what a subclass that forgets super().__init__() finds."""
         made = super().__new__(cls)
         for name in ProducerSlots.__slots__:
-            object.__setattr__(made, name, UNINITIALISED)
+            object.__setattr__(made, name, errors.UNINITIALISED)
         return made
 
 
@@ -73,7 +63,7 @@ class Submitting:
 
         engine: Engine = self._SafeProducer__engine  # type: ignore[attr-defined]
         if not tells_each(engine):
-            raise ConfigurationValueError(
+            raise errors.ConfigurationValueError(
                 "delivery.report.only.error", "true", "submit() would never tell of delivered records", "Leave it out"
             )
         future = RecordFuture(engine)
@@ -82,7 +72,7 @@ class Submitting:
             try:
                 future.ticket = accept(engine, future, topic, value, key, partition, timestamp, headers)
                 break
-            except QueueFullError:
+            except errors.QueueFullError:
                 if clock.monotonic() >= deadline or engine.route.in_callback:
                     raise
                 engine.serving.poll(_PAUSE)
@@ -106,9 +96,9 @@ class Submitting:
         """
         before = offsets_in(offsets_of)
         if self._SafeProducer__settings.transactional_id is None:  # type: ignore[attr-defined]
-            raise TransactionError("set transactional.id, and call init_transactions() once, for transaction()")
+            raise errors.TransactionError("set transactional.id, and call init_transactions() once, for transaction()")
         if self._SafeProducer__transactions.goes_on:  # type: ignore[attr-defined]
-            raise TransactionError("a transaction is open already: leave its block before another one begins")
+            raise errors.TransactionError("a transaction is open already: leave its block before another one begins")
         begin_transaction(self, timeout)
         try:
             yield self
@@ -127,9 +117,9 @@ def offsets_in(consumer: Any) -> tuple[Any, Any] | None:
     try:
         found = consumer.position(consumer.assignment()), consumer.consumer_group_metadata()
     except AttributeError as error:
-        raise TransactionError(f"offsets_of={consumer!r} is no consumer: give one of confluent_kafka") from error
+        raise errors.TransactionError(f"offsets_of={consumer!r} is no consumer: give one of confluent_kafka") from error
     if found[1] is None:
-        raise TransactionError(f"offsets_of={consumer!r} has no group: give a consumer with a group.id")
+        raise errors.TransactionError(f"offsets_of={consumer!r} has no group: give a consumer with a group.id")
     return found
 
 
@@ -141,7 +131,7 @@ def of_one_generation(before: tuple[Any, Any] | None, found: tuple[Any, Any] | N
     """
     if before is not None and before[0] and found is not None and before[1] != found[1]:
         problem = "the group was rebalanced in the block: records that it has read are read again"
-        raise TransactionAborted(KafkaError(KafkaError.REBALANCE_IN_PROGRESS, problem))
+        raise errors.TransactionAborted(KafkaError(KafkaError.REBALANCE_IN_PROGRESS, problem))
     return found
 
 
@@ -168,10 +158,10 @@ def commit(producer: Any, timeout: float = -1, offsets: tuple[Any, Any] | None =
             if error.args[0].retriable() and left > 0:
                 continue
             asked = offsets is None and not error.args[0].txn_requires_abort()
-            if asked or isinstance(error, FatalError | TransactionUnknown):
+            if asked or isinstance(error, errors.FatalError | errors.TransactionUnknown):
                 raise
             abort(producer, timeout)
-            raise TransactionAborted(error.args[0]) from error
+            raise errors.TransactionAborted(error.args[0]) from error
 
 
 def abort(producer: Any, timeout: float = -1) -> None:
@@ -185,7 +175,7 @@ def abort(producer: Any, timeout: float = -1) -> None:
     try:
         producer._SafeProducer__transactions.abort(timeout)
     except KafkaException as error:
-        if isinstance(error, FatalError) or not error.args[0].retriable():
+        if isinstance(error, errors.FatalError) or not error.args[0].retriable():
             raise
 
 
@@ -195,9 +185,9 @@ def _serve(producer: weakref.ref[Any]) -> None:
     while (found := producer()) is not None:
         try:
             found._SafeProducer__engine.awake().serving.poll(_ROUND)
-        except (ProducerClosedError, ForkedProducerError):
+        except (errors.ProducerClosedError, errors.ForkedProducerError):
             return
-        except FatalError:  # the next record is told, and each that waits has its report
+        except errors.FatalError:  # the next record is told, and each that waits has its report
             pause.wait(_PAUSE)
         except Exception:
             logger.exception("a delivery callback raised")

@@ -13,19 +13,8 @@ import pyarrow.compute as pc
 from safeproducer.kafka.arguments import is_no_name
 from safeproducer.kafka.native import KafkaError
 from safeproducer.runtime import clock
+from safeproducer.spark import errors
 from safeproducer.spark.columns import ANY_PARTITION, Columns, Header, utf8
-from safeproducer.spark.errors import (
-    HEADER_NAME_WITH_NUL,
-    HEADER_WITHOUT_NAME,
-    INVALID_RECORD,
-    INVALID_TIMESTAMP,
-    INVALID_TOPIC,
-    NO_SUCH_PARTITION,
-    NULL_TOPIC,
-    ROW_TOO_LARGE,
-    TIMESTAMP_TOO_OLD,
-    UNKNOWN_TOPIC,
-)
 
 BATCH_HEADER = 61
 """Bytes of a batch in Kafka's log before its first record."""
@@ -103,21 +92,25 @@ def _without_topic(columns: Columns, topic: str | None) -> Iterator[Found]:
     if topic is not None:
         return
     for row in range(columns.rows) if columns.topic is None else _where(columns.topic.is_null()):
-        yield Found(row, None, None, None, None, NULL_TOPIC)
+        yield Found(row, None, None, None, None, errors.NULL_TOPIC)
 
 
 def _to_no_topic(columns: Columns, facts: Mapping[str, TopicFacts]) -> Iterator[Found]:
     """Rows whose column names a topic that cannot be used."""
     if columns.topic is None:
         return
-    causes = {name: INVALID_TOPIC for name in columns.topic_names(None) if is_no_name(name)}
+    causes = {name: errors.INVALID_TOPIC for name in columns.topic_names(None) if is_no_name(name)}
     causes |= {name: _ABSENT.get(one.absent.name(), one.absent.name()) for name, one in facts.items() if one.absent}
     for row in _of_topics(columns, causes):
         name = columns.slice(row).topics(None)[0]
         yield Found(row, name, None, None, None, causes[name])
 
 
-_ABSENT = {"UNKNOWN_TOPIC_OR_PART": UNKNOWN_TOPIC, "_UNKNOWN_TOPIC": UNKNOWN_TOPIC, "TOPIC_EXCEPTION": INVALID_TOPIC}
+_ABSENT = {
+    "UNKNOWN_TOPIC_OR_PART": errors.UNKNOWN_TOPIC,
+    "_UNKNOWN_TOPIC": errors.UNKNOWN_TOPIC,
+    "TOPIC_EXCEPTION": errors.INVALID_TOPIC,
+}
 
 
 def _of_topics(columns: Columns, names: Iterable[str], mask: Any = None) -> list[int]:
@@ -141,7 +134,7 @@ def _nowhere(columns: Columns, topic: str | None, facts: Mapping[str, TopicFacts
         name, number = columns.slice(row).topics(topic)[0], column[row].as_py()
         known = None if name is None else facts.get(name)
         if number < 0 or (known is not None and known.absent is None and number >= known.partitions):
-            yield Found(row, name, number, None, None, NO_SUCH_PARTITION)
+            yield Found(row, name, number, None, None, errors.NO_SUCH_PARTITION)
 
 
 def _with_wrong_header_name(columns: Columns, topic: str | None) -> Iterator[Found]:
@@ -149,8 +142,8 @@ def _with_wrong_header_name(columns: Columns, topic: str | None) -> Iterator[Fou
         return
     names = utf8(pc.list_flatten(columns.headers).flatten()[0])
     for wrong, cause in (
-        (names.is_null(), HEADER_WITHOUT_NAME),
-        (pc.match_substring(names, "\0"), HEADER_NAME_WITH_NUL),
+        (names.is_null(), errors.HEADER_WITHOUT_NAME),
+        (pc.match_substring(names, "\0"), errors.HEADER_NAME_WITH_NUL),
     ):
         if where := _where(wrong):
             parents = pc.list_parent_indices(columns.headers)
@@ -162,7 +155,7 @@ def _too_old(columns: Columns, topic: str | None) -> Iterator[Found]:
     if columns.timestamp is None:
         return
     for row in _where(pc.less_equal(columns.milliseconds(), 0)):
-        yield Found(row, *_of(columns, topic, row), None, None, TIMESTAMP_TOO_OLD)
+        yield Found(row, *_of(columns, topic, row), None, None, errors.TIMESTAMP_TOO_OLD)
 
 
 CLOCKS = 60_000
@@ -173,7 +166,7 @@ def _refused_by_config(columns: Columns, topic: str | None, facts: Mapping[str, 
     """Rows that their topic takes not: brokers refuse a whole batch for one of them."""
     compacted = [name for name, one in facts.items() if one.needs_keys]
     for row in _of_topics(columns, compacted, None if columns.key is None else columns.key.is_null()):
-        yield Found(row, *_of(columns, topic, row), None, None, INVALID_RECORD)
+        yield Found(row, *_of(columns, topic, row), None, None, errors.INVALID_RECORD)
     if columns.timestamp is None:
         return
     ahead = pc.subtract(columns.milliseconds(), int(clock.time() * 1000))
@@ -181,7 +174,7 @@ def _refused_by_config(columns: Columns, topic: str | None, facts: Mapping[str, 
         for limit, beyond in ((one.after, ahead), (one.before, pc.negate(ahead))):
             if limit is not None:
                 for row in _of_topics(columns, [name], pc.greater(beyond, limit + CLOCKS)):
-                    yield Found(row, *_of(columns, topic, row), None, None, INVALID_TIMESTAMP)
+                    yield Found(row, *_of(columns, topic, row), None, None, errors.INVALID_TIMESTAMP)
 
 
 def _too_large(
@@ -206,7 +199,7 @@ def _too_large(
         sizes = message_bytes(key, value, headers), batch_bytes(key, value, headers)
         for taken, limit in zip(sizes, (message_max, of_topic), strict=True):
             if limit is not None and taken > limit:
-                yield Found(row, name, number, taken, limit, ROW_TOO_LARGE)
+                yield Found(row, name, number, taken, limit, errors.ROW_TOO_LARGE)
 
 
 def _header_bound(headers: Any) -> Any:

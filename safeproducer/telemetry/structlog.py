@@ -7,24 +7,15 @@ from typing import Any
 
 import structlog
 
+from safeproducer import hooks
 from safeproducer.errors import DeliveryError
-from safeproducer.hooks import (
-    Hook,
-    LanesChanged,
-    ProducerChurn,
-    ProducerIdLimited,
-    RecordsLost,
-    ReplicationChanged,
-    Throttled,
-    WindowChanged,
-)
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.records import ProducerInfo, Record
 from safeproducer.snapshot import CloseReport
 from safeproducer.telemetry.conventions import error_type
 
 
-class StructlogHook(Hook):
+class StructlogHook(hooks.Hook):
     """Logs what happens to a producer and every record that fails; records that succeed are not logged.
 
     `logger`: a structlog logger, default `structlog.get_logger("safeproducer")`.
@@ -85,7 +76,7 @@ class StructlogHook(Hook):
         told: dict[str, Any] = {"topic": record.topic, "partition": partition, "outcome": outcome}
         self._log("error", "record_failed", error_code=error_code, **told, refused=refused)
 
-    def records_lost(self, event: RecordsLost) -> None:
+    def records_lost(self, event: hooks.RecordsLost) -> None:
         # Garbage collection may strike inside a logging call, and a producer is lost only once: no loop.
         self._event("error", "records_lost", event, ("reason", "count"), even_while_logging=True)
 
@@ -95,25 +86,25 @@ class StructlogHook(Hook):
     def fatal_error(self, producer: ProducerInfo, error: KafkaError) -> None:
         self._log("error", "fatal_error", even_while_logging=True, client_id=producer.client_id, **_told(error))
 
-    def throttled(self, event: Throttled) -> None:
+    def throttled(self, event: hooks.Throttled) -> None:
         self._event("warning", "throttled", event, ("broker_id", "broker_name", "seconds"))
 
-    def window_changed(self, event: WindowChanged) -> None:
+    def window_changed(self, event: hooks.WindowChanged) -> None:
         self._event("info", "window_changed", event, ("topic", "partition", "before", "after", "reason"))
 
-    def lanes_changed(self, event: LanesChanged) -> None:
+    def lanes_changed(self, event: hooks.LanesChanged) -> None:
         self._event("info", "lanes_changed", event, ("before", "after", "reason"))
 
-    def replication_changed(self, event: ReplicationChanged) -> None:
+    def replication_changed(self, event: hooks.ReplicationChanged) -> None:
         after = _fields(event.after, ("state", "moving", "left_over", "broker", "delays", "sentence", "cure"))
         level = "warning" if event.after.delays else "info"
         self._event(level, "replication_changed", event, ("topic", "partition"), **after)
 
-    def producer_churn(self, event: ProducerChurn) -> None:
+    def producer_churn(self, event: hooks.ProducerChurn) -> None:
         names = "cluster", "principal", "made_by_site", "made_in_all", "limit_per_hour", "advice", "pattern"
         self._log("warning", "producer_churn", **_fields(event, names), site=str(event.site))
 
-    def producer_id_limited(self, event: ProducerIdLimited) -> None:
+    def producer_id_limited(self, event: hooks.ProducerIdLimited) -> None:
         told = {"site": str(event.churn.site), "advice": event.churn.advice}
         self._event("warning", "producer_id_limited", event, ("policy", "retry_after"), **told)
 

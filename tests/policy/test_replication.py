@@ -384,63 +384,47 @@ def test_more_bytes_never_make_more_room(known: Facts, more: float) -> None:
 
 # --- each rule broken once --------------------------------------------------------------------------------------------
 
+
+def situation(name: str, rights: bool) -> Callable[..., None]:
+    return lambda policy: test_a_situation_is_told(name, rights, policy)
+
+
+ROOM = test_the_room_of_each_side_is_by_all_that_is_listed
+DELAYS = test_a_throttle_delays_acknowledgements_by_a_listed_follower_that_came_back
+LISTED = test_another_listed_partition_takes_room_and_an_unlisted_one_none
+ZERO = test_rate_zero_lets_one_fetch_through_in_each_window
+COMPLETE = test_a_complete_set_is_healthy_even_at_the_minimum
+DEAD = test_a_dead_follower_takes_nothing
+MOVES = test_lists_of_moves_are_those_of_kafkas_tool
 BREACHES: dict[str, tuple[str, str, Callable[..., None]]] = {
-    "1: bytes in sync do not count": (
-        "* len(copies)",
-        "* len(copies - one.in_sync)",
-        test_the_room_of_each_side_is_by_all_that_is_listed,
-    ),
-    "1: an unlisted replica is limited": (
-        "(found is not None and not found.has(tp[1], broker))",
-        "False",
-        test_a_throttle_delays_acknowledgements_by_a_listed_follower_that_came_back,
-    ),
+    "1: bytes in sync do not count": ("* len(copies)", "* len(copies - one.in_sync)", ROOM),
+    "1: an unlisted replica is limited": ("(found is not None and not found.has(tp[1], broker))", "False", DELAYS),
     "1: one side alone is looked at": (
         "return 0, min(rooms).free, min(rooms)",
         "return 0, rooms[0].free, rooms[0]",
-        test_the_room_of_each_side_is_by_all_that_is_listed,
+        ROOM,
     ),
-    "2: acknowledgements wait for ever": (
-        "now < until",
-        "until > 0",
-        test_a_throttle_delays_acknowledgements_by_a_listed_follower_that_came_back,
-    ),
+    "2: acknowledgements wait for ever": ("now < until", "until > 0", DELAYS),
     "2: acknowledgements wait for one that was never in sync": (
         "one.lost.get(broker, -inf)",
         "one.lost.get(broker, now)",
-        test_a_throttle_delays_acknowledgements_by_a_listed_follower_that_came_back,
+        DELAYS,
     ),
-    "3: KIP-73's IN < T": (
-        "others if broker == one.leader else",
-        "{broker} if broker == one.leader else",
-        test_the_room_of_each_side_is_by_all_that_is_listed,
-    ),
+    "3: KIP-73's IN < T": ("others if broker == one.leader else", "{broker} if broker == one.leader else", ROOM),
     "3: unlisted bytes count": (
         "found is not None and found.has(tp[1], broker) and (broker",
         "found is not None and (broker",
-        test_another_listed_partition_takes_room_and_an_unlisted_one_none,
+        LISTED,
     ),
-    "3: dead followers count": ("& one.alive -", "-", test_a_dead_follower_takes_nothing),
-    "3: at no room it ends": ("room.free > 0", "room.free > -1e9", test_the_room_of_each_side_is_by_all_that_is_listed),
-    "3: nothing passes at rate zero": (
-        "max(rate, min(behind * FETCH, ANSWER) / WINDOW)",
-        "rate",
-        test_rate_zero_lets_one_fetch_through_in_each_window,
-    ),
-    "4: a minimum above the replicas": (
-        "min(minimum, len(one.replicas))",
-        "minimum",
-        test_a_complete_set_is_healthy_even_at_the_minimum,
-    ),
-    "4: at the minimum it says nothing": (
-        "spare <= 0",
-        "spare < 0",
-        lambda policy: test_a_situation_is_told("at the minimum", True, policy),
-    ),
+    "3: dead followers count": ("& one.alive -", "-", DEAD),
+    "3: at no room it ends": ("room.free > 0", "room.free > -1e9", ROOM),
+    "3: nothing passes at rate zero": ("max(rate, min(behind * FETCH, ANSWER) / WINDOW)", "rate", ZERO),
+    "4: a minimum above the replicas": ("min(minimum, len(one.replicas))", "minimum", COMPLETE),
+    "4: at the minimum it says nothing": ("spare <= 0", "spare < 0", situation("at the minimum", True)),
     "5: an earlier answer does not count": (
         "True if broker in one.added else",
         "",
-        lambda policy: test_a_situation_is_told("move without a throttle", True, policy),
+        situation("move without a throttle", True),
     ),
     "5: the leader list does not count": (
         "and not leaders.has(partition, broker)",
@@ -455,23 +439,19 @@ BREACHES: dict[str, tuple[str, str, Callable[..., None]]] = {
     "6: `*` is a list without entries": (
         "self.every or (partition",
         "(partition",
-        lambda policy: test_a_situation_is_told("throttle left over", True, policy),
+        situation("throttle left over", True),
     ),
     "6: an unread rate is none": (
         "get((broker, side), 0) is None",
         "get((broker, side)) is None",
-        lambda policy: test_a_situation_is_told("move under a throttle", False, policy),
+        situation("move under a throttle", False),
     ),
     "moves: a running move loses its sources": (
         "found[tp][0] if tp in found else frozenset(current[tp])",
         "frozenset(current[tp])",
-        test_lists_of_moves_are_those_of_kafkas_tool,
+        MOVES,
     ),
-    "moves: a source is a destination": (
-        "frozenset(wanted) - sources",
-        "frozenset(wanted)",
-        test_lists_of_moves_are_those_of_kafkas_tool,
-    ),
+    "moves: a source is a destination": ("frozenset(wanted) - sources", "frozenset(wanted)", MOVES),
 }
 
 

@@ -1,7 +1,5 @@
 """Tests of one folder, collected once more in another, where fixtures of the same names lead to another cluster."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Collection, Mapping

@@ -3,8 +3,6 @@
 A node that idles for a minute costs more of a processor than its start: all but `kafka` live as long as a file.
 """
 
-from __future__ import annotations
-
 import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -54,10 +52,7 @@ def topic(request: pytest.FixtureRequest) -> TopicFactory:
     numbers = itertools.count(1)
 
     def make(
-        partitions: int = 1,
-        replication: int = 1,
-        configs: dict[str, str] | None = None,
-        on: KafkaCluster | None = None,
+        partitions: int = 1, replication: int = 1, configs: dict[str, str] | None = None, on: KafkaCluster | None = None
     ) -> str:
         cluster = on or request.getfixturevalue("kafka")
         name = f"t-{uuid.uuid4().hex[:8]}-{next(numbers)}"

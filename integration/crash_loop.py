@@ -4,8 +4,6 @@
 for a SafeProducer.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """What happens to a producer with several lanes while it writes: each is a call on a cluster and its tap."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import time

@@ -1,7 +1,5 @@
 """Producers that hold records back, and what tests of them need to know."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

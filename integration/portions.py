@@ -1,7 +1,5 @@
 """An application that feeds a producer in portions which do not match its batches, on a quiet or a busy machine."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

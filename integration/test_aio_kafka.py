@@ -1,8 +1,6 @@
 """asyncio on real Kafka: blocks of a transaction that a time limit ends anywhere, which brokers in a process do not
 show."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import uuid

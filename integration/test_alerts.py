@@ -1,7 +1,5 @@
 """The figures of producers at their default settings, in real time, and which alerts Prometheus makes of them."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

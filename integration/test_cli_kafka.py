@@ -1,7 +1,5 @@
 """The demo on real Kafka: what it delivers, and what it says when it is not let in."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -70,10 +68,7 @@ def test_the_demo_keeps_its_topic_when_asked(kafka: KafkaCluster) -> None:
     ],
 )
 def test_a_user_who_is_not_let_in_is_told_why(
-    changes: dict[str, str],
-    words: list[str],
-    kafka_secure: KafkaCluster,
-    login: Login,
+    changes: dict[str, str], words: list[str], kafka_secure: KafkaCluster, login: Login
 ) -> None:
     """Wrong user, authority, certificate or protocol: one sentence with the cause within seconds."""
     certificates = kafka_secure.certificates

@@ -1,7 +1,5 @@
 """Exactly once from topic to topic, on Kafka: as tests/test_consume_transform_produce.py."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Iterator

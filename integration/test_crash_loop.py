@@ -1,7 +1,5 @@
 """A crash loop on real Kafka: how many producer IDs the leader remembers, counted by DescribeProducers."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,8 +1,6 @@
 """The dashboard and the alert rules on a real Prometheus. It scrapes the example during a throttle, and a producer in
 trouble. The rules are those of docs/operate/alerts.yml, but for the time for which they must hold: seconds here."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """``safeproducer doctor`` on real Kafka: what brokers remember, and what it says when it is not let in."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the buffered path hands over as one batch is one batch on the wire, and stays it through retries."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections import Counter, defaultdict

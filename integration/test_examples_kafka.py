@@ -1,7 +1,5 @@
 """The examples on a real broker: what they say they delivered is what the broker has."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import signal

@@ -1,7 +1,5 @@
 """No retry that its leader has forgotten (KIP-854), on Kafka that forgets producer IDs after ten seconds."""
 
-from __future__ import annotations
-
 import logging
 import time
 import uuid
@@ -132,10 +130,7 @@ def test_idling_for_longer_is_delivered_and_nothing_is_told(
 
 
 def test_no_batch_passes_an_earlier_one_after_the_leader_forgot(
-    forgetful: KafkaCluster,
-    tap: Tap,
-    topic: TopicFactory,
-    monkeypatch: pytest.MonkeyPatch,
+    forgetful: KafkaCluster, tap: Tap, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A leader without a memory would take the later batch for a new beginning, and the retry of the earlier one for a
     fault: confluent_kafka ends fatally."""

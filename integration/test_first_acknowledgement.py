@@ -1,7 +1,5 @@
 """On real Kafka, too, the first acknowledgement of a new producer does not wait for librdkafka's half second."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Records that never arrived are purged, and leave a gap in sequence numbers: nothing of others is written twice."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from typing import Any

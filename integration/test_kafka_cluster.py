@@ -1,7 +1,5 @@
 """The cluster does what the other tests rely on: it starts, elects, keeps data, and never outlives its owner."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The jars that run are the jars that were reviewed, and whoever lacks something is told what."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The two readers of what the broker has agree with each other and with what was produced."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """No broker outlives the process that started it, and no fork takes it down."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The secure listeners let in whom they should, and refuse the others for the reason they should."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 from collections.abc import Callable
@@ -120,13 +118,7 @@ def test_bad_certificate_is_refused(
         pytest.raises(ssl.SSLCertVerificationError, match=reason),
     ):
         context.wrap_socket(plain, server_hostname=host)
-    config = client(
-        kafka_secure,
-        alice,
-        "alice-password",
-        bootstrap_servers=address,
-        ssl_ca_location=authority,
-    )
+    config = client(kafka_secure, alice, "alice-password", bootstrap_servers=address, ssl_ca_location=authority)
     error = connection_error(config)
     # librdkafka calls it a transport failure when the connection is gone before it looks why, which is timing.
     assert error.code() in (KafkaError._SSL, KafkaError._TRANSPORT)

@@ -1,7 +1,5 @@
 """Several lanes on real brokers at a distance: the window holds on the wire, and keys keep their order."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import MethodType

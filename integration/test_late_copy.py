@@ -1,7 +1,5 @@
 """A record ends unknown, its lane is busy, and its copy arrives when the key's next record has long been accepted."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """A request that arrives in the next transaction, on Kafka."""
 
-from __future__ import annotations
-
 import contextlib
 import uuid
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A topic is deleted and re-created while records are on their way: none of them is said to be where it is not."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from typing import Any

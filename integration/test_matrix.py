@@ -3,8 +3,6 @@
 `scripts/test` makes those of the oldest client and of Python 3.12, and tests all environments that are there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Topics that grow and leaders that move, on three real nodes at a distance: each lane has metadata of its own."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator

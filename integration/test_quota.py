@@ -1,7 +1,5 @@
 """A broker's byte quota is waited out, not run into."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Callable

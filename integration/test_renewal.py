@@ -1,7 +1,5 @@
 """safeproducer.fatal=renew on real brokers: the producer goes on, and the log agrees with what it told."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections import Counter

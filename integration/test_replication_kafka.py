@@ -3,8 +3,6 @@
 ``safeproducer doctor`` finds the same, and names missing replicas.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """On real Kafka: producers one after another are one producer ID of the broker's, with `reuse` (KIP-936)."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable

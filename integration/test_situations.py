@@ -1,7 +1,5 @@
 """The situations of tests/situations.py that need nothing but a broker, on Kafka itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """The wire tap reports what passes and breaks only what it is told to."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import importlib
@@ -343,8 +341,7 @@ def test_delay_is_latency_not_a_brake(tap: Tap, warm: tuple[Client, str]) -> Non
     """Frames on their way share the delay: a hundred requests one way take about one delay, in order."""
     _, name = warm
     client = Client(
-        tap.bootstrap,
-        **{"enable.idempotence": False, "max.in.flight": 100, "batch.num.messages": 1, "linger.ms": 0},
+        tap.bootstrap, **{"enable.idempotence": False, "max.in.flight": 100, "batch.num.messages": 1, "linger.ms": 0}
     )
     client.deliver(name)
     tap.delay(0.1)

@@ -1,7 +1,5 @@
 """The tap agrees with the log: what it counted is what the broker's segment files and its producer states say."""
 
-from __future__ import annotations
-
 import importlib
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -126,12 +124,7 @@ def read_accounts(tap: Tap, cluster: KafkaCluster, topic: str) -> Accounts:
 def test_tap_agrees_with_log(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic, name: str, keyed: bool) -> None:
     """Batches, counts, sequences and IDs at the tap equal the log's and DescribeProducers', through lost answers."""
     place = topic(partitions=PARTITIONS, on=kafka_tapped)
-    config = {
-        "bootstrap.servers": kafka_tapped.bootstrap,
-        "enable.idempotence": True,
-        "linger.ms": 5,
-        "log_level": 0,
-    }
+    config = {"bootstrap.servers": kafka_tapped.bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
     producer = producer_class(name)(config)
     reports = send_all(producer, place, keyed, tap)
     assert reports.failed == []

@@ -1,7 +1,5 @@
 """A deadline that passes while answers are lost must not write other records twice."""
 
-from __future__ import annotations
-
 import uuid
 from functools import partial
 

@@ -1,7 +1,5 @@
 """A trace that starts in the application, goes through SafeProducer and a real broker, and goes on in a consumer."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

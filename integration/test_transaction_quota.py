@@ -1,7 +1,5 @@
 """A transaction under a byte quota: it is committed whole, or not at all."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Producers under a byte quota: what they sent, how often, and until when."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Sequence

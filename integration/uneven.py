@@ -1,7 +1,5 @@
 """A steady load on three brokers of which one is over its quota: what the partitions of the others still get."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

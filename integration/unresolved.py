@@ -1,7 +1,5 @@
 """How many batches of a partition have no final answer yet, over all lanes, by what a tap saw."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from integration.tap import BatchSeen, Tap

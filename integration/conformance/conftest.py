@@ -1,7 +1,5 @@
 """The suite's fixtures with real Kafka where FakeCluster was."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Iterator
 from importlib import import_module

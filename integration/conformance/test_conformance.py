@@ -1,7 +1,5 @@
 """The tests of tests/conformance, collected once more: here their clusters are Kafka 4.4.0."""
 
-from __future__ import annotations
-
 from integration import again
 
 SUITE = "tests.conformance"

@@ -1,7 +1,5 @@
 """Java's own tools write to both clusters: the reference client, with versions and topic IDs that no other one uses."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

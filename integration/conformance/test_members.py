@@ -1,7 +1,5 @@
 """Members of one group at once on FakeCluster: librdkafka, kafka-python, aiokafka, Java and franz-go."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The fixtures of the contract, with real Kafka where the mock cluster was."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from importlib import import_module

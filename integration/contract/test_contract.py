@@ -1,7 +1,5 @@
 """The tests of tests/contract that reach a cluster, collected once more: here the fixture `cluster` is real Kafka."""
 
-from __future__ import annotations
-
 from integration import again
 
 CONTRACT = "tests.contract"

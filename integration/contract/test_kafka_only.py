@@ -1,7 +1,5 @@
 """The part of the contract that librdkafka's mock cluster cannot show: what only a real broker refuses or reports."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 import uuid

@@ -1,7 +1,5 @@
 """What a producer said about each record of a load, kept by the load itself."""
 
-from __future__ import annotations
-
 import time
 from array import array
 from collections import Counter

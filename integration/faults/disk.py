@@ -1,7 +1,5 @@
 """A disk for one node that can be filled: a small tmpfs over its folder."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -2,8 +2,6 @@
 one happens on a thread of its own while the load runs, and the rest puts things right when the load is over.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Generator
 

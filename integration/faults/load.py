@@ -1,7 +1,5 @@
 """Sends the records of a load at a rate through produce() and poll(), and watches what that costs."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """Compares what a producer reported with what the partitions hold. Pure: it shares nothing with client or broker."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

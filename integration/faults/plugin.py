@@ -1,7 +1,5 @@
 """Options of pytest for the fault scenarios, and their figures at the end of a run."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

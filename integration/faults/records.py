@@ -1,7 +1,5 @@
 """The records of a load: each has a value of its own, from which it can be told again."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

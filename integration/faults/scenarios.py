@@ -1,7 +1,5 @@
 """Every fault with the load it meets, what its producer may use, and the bars."""
 
-from __future__ import annotations
-
 import importlib
 import threading
 from collections.abc import Mapping
@@ -77,14 +75,7 @@ SCENARIOS = {
         Scenario("rolling restart", faults.rolling_restart, rate=1_000),
         Scenario("connections cut", faults.connections_cut, tapped=True, short=True),
         Scenario("half open", faults.half_open(3), tapped=True, short=True),
-        Scenario(
-            "half open past T",
-            faults.half_open(9),
-            rate=2_000,
-            deadline=4,
-            tapped=True,
-            all_delivered=False,
-        ),
+        Scenario("half open past T", faults.half_open(9), rate=2_000, deadline=4, tapped=True, all_delivered=False),
         Scenario("slow link", faults.slow_link(300_000, 0.025, 0.01), rate=2_000, tapped=True),
         Scenario("disk full", faults.disk_full, rate=2_000),
         Scenario("topic recreated", faults.topic_recreated, rate=2_000, all_delivered=False),

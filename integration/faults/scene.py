@@ -1,7 +1,5 @@
 """What a fault sees of a load: how far it is, whom it can hurt, and where it notes what it did."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The values in a deleted topic's segment files, which a broker keeps for a minute under another name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 A run without options runs the short scenarios; `scripts/faults` runs all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The oracle notices every kind of lie: falsified logs and falsified accounts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

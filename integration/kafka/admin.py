@@ -1,7 +1,5 @@
 """What tests change and ask on a cluster. Every change returns when all running brokers act on it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A node is started once and stopped cleanly; the JVM writes the archive on its wa
 and ignores one that does not fit, and one without the feature runs without it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tempfile

@@ -3,8 +3,6 @@
 kafka-python encodes and decodes them; the socket is our own, because its client leaks sockets when a broker is down.
 """
 
-from __future__ import annotations
-
 import itertools
 import socket
 import struct
@@ -172,9 +170,7 @@ class BrokerRequests:
         """Elect the first replica; False when it cannot lead yet."""
         place = protocol.ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[partition])
         request = protocol.ElectLeadersRequest(
-            election_type=protocol.ElectionType.PREFERRED,
-            topic_partitions=[place],
-            timeout_ms=int(TIMEOUT * 1000),
+            election_type=protocol.ElectionType.PREFERRED, topic_partitions=[place], timeout_ms=int(TIMEOUT * 1000)
         )
         answer = self._ask(request, protocol.ElectLeadersResponse, 2)
         _raise_for(answer)

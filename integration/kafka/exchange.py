@@ -1,7 +1,5 @@
 """One request to one port, as bytes: for what no client sends, or not to a broker of one's choice."""
 
-from __future__ import annotations
-
 import socket
 
 from integration.kafka.ports import LOOPBACK

@@ -1,7 +1,5 @@
 """Data folders of clusters: locked while their owner lives, swept by the next owner when it was killed."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

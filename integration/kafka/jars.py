@@ -4,8 +4,6 @@ They are checked against the SHA-256 of their lock. `python -m integration.kafka
 did; `python -m integration.kafka.jars --lock` rewrites the locks from what Maven resolves, for review.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import os

@@ -4,8 +4,6 @@ Called as a script: `python launcher.py OWNER_PID COMMAND ARGUMENT...`. On Linux
 *thread* that started this script, so start it from a thread that lives as long as its process.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

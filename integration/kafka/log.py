@@ -4,8 +4,6 @@ The segment reader is an oracle that shares no code with any client or with the 
 version 2 record batch (Kafka's documentation, "Record Batch") and nothing else.
 """
 
-from __future__ import annotations
-
 import struct
 import time
 import uuid

@@ -1,7 +1,5 @@
 """One Kafka node: a JVM of its own that can be killed, paused, stopped cleanly and started again."""
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

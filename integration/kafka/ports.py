@@ -1,7 +1,5 @@
 """Free TCP ports on the loopback address."""
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import random

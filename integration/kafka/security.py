@@ -5,19 +5,12 @@ over, one that is not valid yet and one for another host, for the tests of what 
 SCRAM-SHA-512, SCRAM-SHA-256 and PLAIN users, and OAUTHBEARER tokens that nobody has signed.
 """
 
-from __future__ import annotations
-
 import datetime
 from dataclasses import dataclass
 from pathlib import Path
 
 import trustme
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 SECURE = "SECURE"
 EXPIRED = "EXPIRED"

@@ -1,7 +1,5 @@
 """server.properties of a node: small, quick to elect and to start, everything on the loopback address."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ gets a copy of them, wherever this version keeps them (4.3 in `bootstrap.checkpo
 and its own `meta.properties`, which is all that formatting adds.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import shutil
@@ -26,12 +24,7 @@ def format_folder(folder: Path, node_id: int, cluster_id: str, features: Path) -
     """Make `folder` the formatted, empty log folder of a node; what it held is deleted."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(features, folder)
-    identity = {
-        "version": "1",
-        "cluster.id": cluster_id,
-        "node.id": str(node_id),
-        "directory.id": random_uuid(),
-    }
+    identity = {"version": "1", "cluster.id": cluster_id, "node.id": str(node_id), "directory.id": random_uuid()}
     write_properties(folder / IDENTITY, identity)
 
 

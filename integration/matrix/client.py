@@ -1,7 +1,5 @@
 """Produces in each mode, and prints what was delivered, when the first record was, and what was logged at ERROR."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time

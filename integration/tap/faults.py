@@ -1,7 +1,5 @@
 """What the tap does to the traffic on purpose. Set by any thread, asked by the tap's thread."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

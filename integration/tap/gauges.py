@@ -1,7 +1,5 @@
 """Running numbers of the delivery counters: what is in flight, and how far a stream runs ahead."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from integration.tap.seen import BatchSeen
@@ -27,14 +25,7 @@ class Gauge:
         self.max_records = max(self.max_records, self.records)
 
     def values(self) -> tuple[int, int, int, int, int, int]:
-        return (
-            self.requests,
-            self.batches,
-            self.records,
-            self.max_requests,
-            self.max_batches,
-            self.max_records,
-        )
+        return (self.requests, self.batches, self.records, self.max_requests, self.max_batches, self.max_records)
 
     def restart(self) -> None:
         self.max_requests, self.max_batches, self.max_records = self.requests, self.batches, self.records

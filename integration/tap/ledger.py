@@ -1,7 +1,5 @@
 """The tap's bookkeeping: what was seen, what is in flight, how far each stream runs ahead."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import defaultdict

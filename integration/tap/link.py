@@ -1,7 +1,5 @@
 """One client connection through the tap: reads frames, keeps the delivery counters, applies the faults, forwards."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

@@ -1,7 +1,5 @@
 """One direction of a link: frames leave in order, each when its latency is over."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

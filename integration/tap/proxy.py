@@ -1,7 +1,5 @@
 """The tap's listener in front of one broker."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a tap saw: plain values, safe to keep and to compare."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

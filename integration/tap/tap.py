@@ -272,11 +272,7 @@ class Tap:
         self._faults.set_edit(api, broker, edit, of)
 
     def cut(
-        self,
-        *,
-        broker: int | None = None,
-        connection: int | None = None,
-        how: Literal["reset", "fin"] = "reset",
+        self, *, broker: int | None = None, connection: int | None = None, how: Literal["reset", "fin"] = "reset"
     ) -> int:
         """End connections now, all or one broker's or one; what is inside the tap is lost. Returns how many."""
         self._chosen(broker)

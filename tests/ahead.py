@@ -1,7 +1,5 @@
 """Runs in processes of their own, which mostly wait: some at a time, begun ahead of the tests that look at them."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Fixtures of the unit tests: librdkafka's mock cluster, and ways to hurt a producer."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import os

@@ -1,7 +1,5 @@
 """How hard a state machine searches for a planted bug: until the first one, and the same way each time."""
 
-from __future__ import annotations
-
 from hypothesis import HealthCheck, Phase, settings
 
 

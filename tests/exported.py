@@ -1,7 +1,5 @@
 """What OpenTelemetry is told of producers, beside what they tell themselves at the same moment."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Many threads at once, which the interpreter switches between as often as it can."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable

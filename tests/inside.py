@@ -1,7 +1,5 @@
 """The one door by which tests and benchmarks look inside a producer; its own names are not a subclass's to touch."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from pathlib import Path

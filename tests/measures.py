@@ -1,7 +1,5 @@
 """Figures of the package's shape, from its syntax trees. `python -m tests.measures` prints them."""
 
-from __future__ import annotations
-
 import ast
 import gc
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """librdkafka's mock cluster, made so that signals do not end it."""
 
-from __future__ import annotations
-
 import signal
 import sys
 

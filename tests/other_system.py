@@ -4,8 +4,6 @@ What Windows does not have is taken away while the package is imported, and stay
 files are those of this system.
 """
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import mmap

@@ -1,7 +1,5 @@
 """How many permits for producer IDs the producers of a block hold, beside what brokers saw."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager

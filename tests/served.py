@@ -1,7 +1,5 @@
 """Serves a producer of either class until something has happened, or for a while."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """When a failed record was accepted: the time of its produce(), whatever its own timestamp and whoever serves when."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Bytes of what librdkafka sends in one request: of a batch with headers, and of two that missed flush triggers
 merged."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 from unittest import mock

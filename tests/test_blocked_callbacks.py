@@ -1,7 +1,5 @@
 """While a callback of the application runs long, the reports of other records are taken and counted by the sender."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import time

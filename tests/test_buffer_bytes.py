@@ -1,7 +1,5 @@
 """queue.buffering.max.kbytes bounds all that is kept of records, reports that nobody has served included."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

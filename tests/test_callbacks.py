@@ -1,7 +1,5 @@
 """Callbacks: exceptions, signals and calls back into the producer."""
 
-from __future__ import annotations
-
 import gc
 import random
 import signal

@@ -3,8 +3,6 @@
 Whoever takes a name away from these lists breaks the promise, unless the release before has warned.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 from collections.abc import Mapping

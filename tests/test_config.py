@@ -1,7 +1,5 @@
 """Configuration: confluent_kafka's forms, our own settings, early refusal, no secret in any text."""
 
-from __future__ import annotations
-
 import logging
 import time
 import traceback

@@ -1,8 +1,6 @@
 """Exactly once from topic to topic: instances are killed and paused, groups rebalance, coordinators move, offsets are
 refused, answers are lost. integration/test_consume_transform_produce_kafka.py has the same on Kafka."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The account of records: nothing is counted twice, nothing goes missing, whatever the order of events."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

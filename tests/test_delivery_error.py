@@ -1,7 +1,5 @@
 """DeliveryError: confluent_kafka's KafkaError with the outcome, in words and in fields."""
 
-from __future__ import annotations
-
 import copy
 import operator
 import pickle

@@ -1,7 +1,5 @@
 """The package as build images and freezers deploy it: bytecode that was compiled elsewhere, without its sources."""
 
-from __future__ import annotations
-
 import compileall
 import os
 import shutil

@@ -3,8 +3,6 @@
 Their ages come from librdkafka's statistics.
 """
 
-from __future__ import annotations
-
 import collections
 import time
 from dataclasses import replace

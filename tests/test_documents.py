@@ -1,7 +1,5 @@
 """The documents are right: what they list exists, and what exists is listed."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import dataclasses

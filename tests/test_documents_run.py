@@ -1,7 +1,5 @@
 """The documents' code and commands run in their order, in an empty home, with the wheel that is built of this tree."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

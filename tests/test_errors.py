@@ -1,7 +1,5 @@
 """Every error of this library can be copied and sent to another process, with all it says."""
 
-from __future__ import annotations
-
 import copy
 import multiprocessing
 import pickle

@@ -1,7 +1,5 @@
 """The examples run as they stand, on librdkafka's mock cluster, and their exit codes tell the truth."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import signal

@@ -4,8 +4,6 @@ Lost acknowledgements wait in real time: `advance()` moves the clock of the brok
 up by the clock of the producer.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterator

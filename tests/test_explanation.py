@@ -1,7 +1,5 @@
 """explain() names as the cause what holds now, and tells what is over as over."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import re

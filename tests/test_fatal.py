@@ -1,7 +1,5 @@
 """A fatal error: no new records, every report still delivered, and a message that says what to do."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import time

@@ -1,7 +1,5 @@
 """The first acknowledgement of a new producer does not wait for librdkafka's half second, and nobody waits for that."""
 
-from __future__ import annotations
-
 import statistics
 import threading
 import time

@@ -1,7 +1,5 @@
 """Children: of multiprocessing, which run no atexit; of forks in C, which run no hook; of processes at work."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

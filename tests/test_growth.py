@@ -1,7 +1,5 @@
 """Memory does not grow with calls, records, threads or wrong arguments, in any mode."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import time

@@ -1,7 +1,5 @@
 """health(): what probes of a service are told."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

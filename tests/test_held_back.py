@@ -1,7 +1,5 @@
 """What an application sees of records that are held back: throttle times, timestamps, room, reasons, the off switch."""
 
-from __future__ import annotations
-
 import re
 import sys
 import time

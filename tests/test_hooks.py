@@ -1,7 +1,5 @@
 """The dispatcher of hooks: silent when nobody listens, unharmed by a hook that raises."""
 
-from __future__ import annotations
-
 import logging
 import threading
 

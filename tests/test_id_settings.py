@@ -1,7 +1,5 @@
 """The settings of the guard on producer IDs: what is refused, and what the environment variables do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A request that arrives after its transaction has ended does nothing in the next one."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Nothing is lost silently: fork, garbage collection, interpreter exit, and close() with a deadline."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import logging

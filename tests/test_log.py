@@ -1,7 +1,5 @@
 """A log handler or filter of the application that raises: no call fails of it, and what is to be told is told."""
 
-from __future__ import annotations
-
 import gc
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A login that cannot work: what is said names the cause, and nobody is called refused who was not looked at."""
 
-from __future__ import annotations
-
 import logging
 import time
 

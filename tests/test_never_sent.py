@@ -1,7 +1,5 @@
 """Records that ended in librdkafka without having been in a request are not written, and no others are."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any

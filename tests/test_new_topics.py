@@ -1,7 +1,5 @@
 """Records for topics of which brokers hear late: who is patient, and for how long, as confluent_kafka is."""
 
-from __future__ import annotations
-
 import importlib
 import time
 from collections import Counter

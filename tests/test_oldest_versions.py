@@ -1,7 +1,5 @@
 """An import says in one sentence with which clients and interpreters the package cannot work."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

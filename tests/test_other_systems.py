@@ -1,7 +1,5 @@
 """The package on systems that are not Linux."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

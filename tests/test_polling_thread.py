@@ -1,7 +1,5 @@
 """An application with a thread that only polls, while another one produces: nobody waits for the end of a poll."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

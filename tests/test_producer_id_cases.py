@@ -5,8 +5,6 @@ With gunicorn and Celery: integration/applications/test_producer_ids.py.
 With Spark: integration/test_spark_producer_ids.py.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """KIP-936 from the producer's side: a refused producer ID costs confluent_kafka its records, and SafeProducer some
 time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """A limit on producer IDs, against FakeCluster: how many IDs write, who waits, who is refused, and who is told."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

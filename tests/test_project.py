@@ -1,7 +1,5 @@
 """The package as others see it: its names, its wheel, its import rules, its locks and its papers."""
 
-from __future__ import annotations
-
 import email
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """An application that seeds `random` sees its own numbers."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable, Iterator

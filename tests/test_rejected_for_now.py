@@ -3,8 +3,6 @@
 When this fails, librdkafka has stopped to start a new producer epoch there, and the limit can go.
 """
 
-from __future__ import annotations
-
 import confluent_kafka
 import pytest
 from confluent_kafka import Producer

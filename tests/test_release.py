@@ -1,7 +1,5 @@
 """scripts/release: each thing that is not ready is one sentence."""
 
-from __future__ import annotations
-
 import email.message
 import json
 import subprocess

@@ -3,8 +3,6 @@
 Threads of this library stay threads: a greenlet that waits inside librdkafka would stop all greenlets.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from safeproducer import SafeProducer

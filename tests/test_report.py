@@ -1,7 +1,5 @@
 """The report: its page, its plots and the figures in other documents are those of its JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

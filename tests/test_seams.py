@@ -1,7 +1,5 @@
 """What a front door, a counter or a view may wait for and read, without polling: each seam by one that uses it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys

@@ -1,7 +1,5 @@
 """The end of the interpreter stops threads wherever they are. Destructors that flush then wait for none of them."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The set-up behind scripts/demo and scripts/test, with stand-ins for Python, uv and Java: no network, no packages."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

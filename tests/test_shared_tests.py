@@ -1,7 +1,5 @@
 """Processes that share the tests of a folder: together they run each file once, and whole."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Python runs a handler on the main thread between two steps of whatever that does
 calls does its work. confluent_kafka is not asked: it hangs, aborts or ends in SystemError in most of these.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import random

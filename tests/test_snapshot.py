@@ -1,7 +1,5 @@
 """What a producer tells about itself: snapshot(), explain(), repr()."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 

@@ -1,7 +1,5 @@
 """An application's tests that stop the clocks of Python, as freezegun does: brokers and librdkafka go on."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -1,7 +1,5 @@
 """submit(): a future for threads; transaction(): a block that commits or aborts."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref

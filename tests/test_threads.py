@@ -1,7 +1,5 @@
 """A producer with lanes takes few threads: three beside its sender at most, and one admin client."""
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """Shared throttle deadlines: one for each cluster of the process, for any thread, gone when nobody uses it."""
 
-from __future__ import annotations
-
 import gc
 import threading
 

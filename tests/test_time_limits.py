@@ -1,7 +1,5 @@
 """Exceptions that are nobody's refusal: a time limit that another thread sets, and a stack that is full."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator

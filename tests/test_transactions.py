@@ -1,7 +1,5 @@
 """A commit succeeds only if every record since begin_transaction() was acknowledged."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import inspect

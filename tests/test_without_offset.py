@@ -4,8 +4,6 @@ That confluent_kafka's report of them is without an error is in tests/contract/t
 librdkafka has stopped to conclude, and without_offset.py can go.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

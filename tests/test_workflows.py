@@ -1,7 +1,5 @@
 """Workflows call the project's scripts and nothing else, for each Python that is promised, and publish nothing."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """One instance of a program that reads, transforms and writes in transactions; it runs until it is killed."""
 
-from __future__ import annotations
-
 import sys
 
 from confluent_kafka import Consumer, KafkaException

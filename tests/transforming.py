@@ -1,7 +1,5 @@
 """Five instances of a program that reads, transforms and writes in transactions, and what may befall them."""
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess

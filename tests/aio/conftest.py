@@ -1,7 +1,5 @@
 """One cluster for each test, and each event loop that there is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the tests of asyncio share."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import Counter

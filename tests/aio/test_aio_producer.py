@@ -1,7 +1,5 @@
 """AIOProducer behaves as confluent_kafka's: one contract for both, and what ours does beyond it."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """send_batch(): the end of each message, in order; one that is malformed refuses all of them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

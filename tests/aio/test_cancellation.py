@@ -1,7 +1,5 @@
 """A cancelled record is taken back, or goes on and its end is told: never is anything else said than is true."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

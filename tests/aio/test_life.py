@@ -1,7 +1,5 @@
 """The life of a producer on an event loop: its first use, other loops and threads, its end, a fork, bad input."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

@@ -3,8 +3,6 @@
 The core accepts, holds, hands over and answers when the history says so; it runs in the one thread there is.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import warnings

@@ -1,7 +1,5 @@
 """A record is sent on an event loop: what send(), send_and_wait() and submit_nowait() return and raise, and when."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import gc

@@ -1,7 +1,5 @@
 """The example of a web service, on real uvicorn: whatever it has accepted is answered, and the answers are true."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

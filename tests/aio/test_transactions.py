@@ -1,7 +1,5 @@
 """Blocks of a transaction on an event loop: they commit, abort, and say how a commit ended that was cancelled."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

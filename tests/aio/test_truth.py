@@ -1,7 +1,5 @@
 """The log has what was told, whatever is cancelled when, and whatever brokers do."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

@@ -1,7 +1,5 @@
 """What the suite runs on: FakeCluster or real Kafka, asked by raw requests, which leave no client in between."""
 
-from __future__ import annotations
-
 import ssl
 import time
 import uuid

@@ -4,8 +4,6 @@ Every expectation in these tests holds for confluent_kafka.Producer; that it is 
 too is what makes it a contract and not an opinion.
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """SafeProducer with everything held back, which by default it does only for a reason."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from safeproducer import SafeProducer

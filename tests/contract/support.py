@@ -1,7 +1,5 @@
 """What contract tests are written with: collected reports, waiting with a deadline, scripts in their own process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

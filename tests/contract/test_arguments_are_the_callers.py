@@ -1,7 +1,5 @@
 """What the caller passed is the caller's again when the call returns: changed then, it changes no record."""
 
-from __future__ import annotations
-
 import copy
 import ctypes
 import time

@@ -1,7 +1,5 @@
 """How long a callback lives: until the report of its record has run, and not as long as its producer."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc

@@ -1,7 +1,5 @@
 """Delivery callbacks: which one is called, when, on which thread, and what it may do."""
 
-from __future__ import annotations
-
 import functools
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """error_cb, stats_cb, oauth_cb and logger: called when, with what, on which thread; and when they raise."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

@@ -1,7 +1,5 @@
 """The forms of configuration, and what is refused with which exception."""
 
-from __future__ import annotations
-
 import collections
 import logging
 import types

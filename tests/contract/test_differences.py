@@ -4,8 +4,6 @@ does.
 Each test asserts both halves, so a confluent_kafka release that changes its half is noticed too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -1,7 +1,5 @@
 """A full local queue: when BufferError is raised, and how room is re-created."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

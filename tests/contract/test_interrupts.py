@@ -1,7 +1,5 @@
 """Ctrl-C while a call waits: KeyboardInterrupt comes out soon and the producer goes on."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """From construction to close(): context manager, use after close, second __init__, subclassing, identity."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import pickle

@@ -5,8 +5,6 @@ The calls are those of the other files, and here every other one that the C code
 error before a broker is asked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any

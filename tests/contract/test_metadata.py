@@ -1,7 +1,5 @@
 """list_topics(), cluster_id() and set_sasl_credentials()."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

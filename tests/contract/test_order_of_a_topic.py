@@ -1,7 +1,5 @@
 """Records of one topic keep their order, whether they name their partition or not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which partition a record goes to, for every partitioner name of librdkafka."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """poll(), flush(), len() and bool(): what they return, how long they take, what they count."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """What produce() takes and refuses, and what a refusal raises."""
 
-from __future__ import annotations
-
 import array
 import ctypes
 from typing import Any

@@ -1,7 +1,5 @@
 """produce_batch(): arguments, return value, "_error", callbacks."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

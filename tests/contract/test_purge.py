@@ -1,7 +1,5 @@
 """purge(): its arguments and what becomes of the records."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 from unittest import mock

@@ -1,7 +1,5 @@
 """What happens to a callback's exception, and to the reports behind it."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What a delivery report says, and what is in the log afterwards."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

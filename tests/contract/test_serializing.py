@@ -1,7 +1,5 @@
 """The serializing producers: confluent_kafka's SerializingProducer and SafeSerializingProducer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

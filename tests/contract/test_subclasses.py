@@ -1,7 +1,5 @@
 """Subclasses: names of their own, methods they override, how they compare, dataclasses and slots."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Several threads on one producer."""
 
-from __future__ import annotations
-
 import collections
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Transactions: order of the calls, states, timeouts, and what each misuse raises."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The ways that records take through a class, each with a cluster of its own: for tests that try them all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

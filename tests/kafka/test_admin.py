@@ -1,7 +1,5 @@
 """What a leader is asked about its window (KIP-1269), and what is made of the answers of FakeCluster's brokers."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 

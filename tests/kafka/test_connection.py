@@ -1,7 +1,5 @@
 """Which of a producer's settings another client of the same cluster gets."""
 
-from __future__ import annotations
-
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 

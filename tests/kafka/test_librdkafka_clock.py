@@ -1,7 +1,5 @@
 """A clock that is not ours is put on ours, and on Linux nothing is changed."""
 
-from __future__ import annotations
-
 import pytest
 
 from safeproducer.kafka.statistics import LibrdkafkaClock

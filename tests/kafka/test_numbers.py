@@ -1,7 +1,5 @@
 """Numbers in settings: this library takes the same ones from a text as librdkafka, which is asked itself."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What the outcome of a refused record rests on: librdkafka never sends a record again before 0.8 of its back-off."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 

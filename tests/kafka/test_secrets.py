@@ -1,7 +1,5 @@
 """Secrets are cut out of texts, whole or in part; what is no secret stays readable."""
 
-from __future__ import annotations
-
 import re
 import string
 

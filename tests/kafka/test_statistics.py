@@ -1,7 +1,5 @@
 """Statistics: a real document of librdkafka reads into the right values, and no text makes the reader raise."""
 
-from __future__ import annotations
-
 import json
 import random
 import time

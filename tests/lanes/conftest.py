@@ -1,7 +1,5 @@
 """One cluster for all tests of lanes, as new for each, and producers that hold back and spread over lanes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from typing import Any

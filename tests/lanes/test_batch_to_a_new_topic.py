@@ -1,7 +1,5 @@
 """A batch to a topic that no broker has told of yet."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Credentials that change while there are several lanes."""
 
-from __future__ import annotations
-
 import time
 
 from safeproducer import SafeProducer

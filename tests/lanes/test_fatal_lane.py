@@ -1,7 +1,5 @@
 """One lane's fatal error is not the producer's, wherever it surfaces."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

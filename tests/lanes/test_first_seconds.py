@@ -1,7 +1,5 @@
 """The first seconds far from a broker: what comes behind the first record does not keep its partition on one lane."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -2,8 +2,6 @@
 own: once one of them has, the others are told, and none sends to the old leader any more.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any

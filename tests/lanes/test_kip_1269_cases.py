@@ -4,8 +4,6 @@ librdkafka refuses max.in.flight.requests.per.connection above 5 with idempotenc
 producer has safeproducer.lanes=20: twenty connections that take a batch of a partition each.
 """
 
-from __future__ import annotations
-
 import time
 
 from safeproducer.testing import FakeCluster

@@ -3,8 +3,6 @@
 Files that the configuration names may be gone by then, or open files and threads used up.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """The permits of lanes beside the producer IDs that brokers saw (KIP-936)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ They may take a lock of their own that another thread holds which waits for ours
 Kafka does, and stopped the whole application.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """Order of each key and exactly-once accounting over lanes, through everything that goes wrong."""
 
-from __future__ import annotations
-
 import time
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """safeproducer.fatal=renew: another native producer follows one that failed, and every record has a true end."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import re

@@ -1,7 +1,5 @@
 """What may come while a renewal is under way, and yet each record ends once, truly, or is told to be lost."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

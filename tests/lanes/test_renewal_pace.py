@@ -1,7 +1,5 @@
 """How soon records are delivered again after a fatal error, at a round trip of 10 ms, and what that costs."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Iterator

@@ -5,8 +5,6 @@ Left out are rejections for good: a new epoch writes batches twice whose acknowl
 `RENEWAL_SEEDS=200 python -m pytest tests/lanes/test_renewal_soak.py` makes as many; `RENEWAL_FIRST=300` begins there.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import time

@@ -1,7 +1,5 @@
 """stats_cb: a document of each lane, as each native client has one."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The discovered window on the wire: how many batches of a partition the journal shows unresolved over all lanes."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator

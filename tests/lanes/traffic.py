@@ -1,7 +1,5 @@
 """Records that tell apart which key they belong to and in what order they were produced, and what became of each."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable

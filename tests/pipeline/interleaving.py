@@ -1,7 +1,5 @@
 """Another thread that comes wherever the interpreter may switch to one: behind a call, at a loop's end, at a start."""
 
-from __future__ import annotations
-
 import dis
 import gc
 import sys

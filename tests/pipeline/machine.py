@@ -1,7 +1,5 @@
 """What can happen to a producer, in any order, with the rules of the design checked after each step."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """A batch that is full by its bytes waits inside librdkafka behind the one in flight, and is never mixed with it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

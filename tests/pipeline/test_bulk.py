@@ -1,7 +1,5 @@
 """Pairs of value and key are accounted for as by produce(), though that is not called for each."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator

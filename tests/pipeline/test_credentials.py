@@ -1,7 +1,5 @@
 """Credentials that another thread changes while a lane is made."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from safeproducer.pipeline.lanes.lane_pool import LaneMaker, LanePool

@@ -1,7 +1,5 @@
 """Deadlines in the whole pipeline, on scripted brokers: what is said of a record whose time is over is true."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest import mock
 

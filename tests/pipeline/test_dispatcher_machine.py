@@ -1,7 +1,5 @@
 """Whatever happens in whatever order: throttle times honoured, order kept, each record ends once, memory bounded."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """The end of a producer on scripted brokers: fatal errors and close() with a deadline lose no record's report."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

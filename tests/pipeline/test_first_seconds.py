@@ -1,7 +1,5 @@
 """Until the lane for brokers with long round trips is ready, no more goes directly than a round trip answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock

@@ -1,7 +1,5 @@
 """flush() in the whole pipeline, on scripted brokers: it ends when every record has its report."""
 
-from __future__ import annotations
-
 import pytest
 
 from safeproducer.pipeline import turn

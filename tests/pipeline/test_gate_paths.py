@@ -1,7 +1,5 @@
 """A producer before and after the permit for its first ID, in virtual time: nothing lost, nothing twice, in order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """librdkafka's counts go on under a new owner: its records are told from those of the former one."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

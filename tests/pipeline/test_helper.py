@@ -1,7 +1,5 @@
 """Threads that calls of the application start: they cannot fail those calls, and come back after they died."""
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """Each reason to hold is told while it is one: a scenario for every member of HoldReason."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Which brokers are asked for how long they remember a producer ID, and when (KIP-854)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

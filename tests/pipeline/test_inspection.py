@@ -1,7 +1,5 @@
 """What an account of many partitions costs."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Callable

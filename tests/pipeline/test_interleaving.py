@@ -1,7 +1,5 @@
 """The tool itself: while it traces, nothing comes where nothing could come without it."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading

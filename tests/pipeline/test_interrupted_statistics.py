@@ -3,8 +3,6 @@
 The sender does what the handler waits for, so nothing that it needs may be held by the interrupted thread.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """How many producer IDs the lanes of one producer take (KIP-936), on scripted brokers in virtual time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from unittest import mock
 

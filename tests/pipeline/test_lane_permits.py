@@ -1,7 +1,5 @@
 """Batch lanes and the limit on producer IDs (KIP-936), on scripted brokers in virtual time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

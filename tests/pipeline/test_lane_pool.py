@@ -1,7 +1,5 @@
 """Several lanes on scripted brokers: window, budget and keys, and what the rules say when one of them is broken."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 from unittest import mock

@@ -1,7 +1,5 @@
 """One truth for all lanes: lanes whose metadata have random ages, and a topic that changes under them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """How many Metadata requests a producer of many topics makes, beside those that confluent_kafka's makes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any

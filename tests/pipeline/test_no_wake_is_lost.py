@@ -1,7 +1,5 @@
 """Another thread may come between any two steps: what it asks for is done in time, not when something else happens."""
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 from unittest import mock

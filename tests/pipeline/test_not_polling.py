@@ -1,7 +1,5 @@
 """What the sender does for an application that does not poll."""
 
-from __future__ import annotations
-
 import time
 
 from safeproducer import SafeProducer

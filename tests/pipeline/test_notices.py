@@ -1,7 +1,5 @@
 """What is told on a thread of its own: each notice once, whoever comes while the thread is about to end."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """At no moment is an accepted record counted nowhere: another thread's flush() would end, and close() report a loss."""
 
-from __future__ import annotations
-
 import ast
 from collections import deque
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Order across the switch from the direct lane to the batch lane, on scripted brokers."""
 
-from __future__ import annotations
-
 from unittest import mock
 
 import pytest

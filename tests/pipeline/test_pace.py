@@ -1,7 +1,5 @@
 """What the buffered path costs in time: no work for nothing, no round trip lost."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """Who may have what a closed producer leaves: one at a time, for a while, and never in a child."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """What is taken from a partition buffer fits into a batch, as the wire format counts bytes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

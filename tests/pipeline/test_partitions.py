@@ -1,7 +1,5 @@
 """What statistics tell of a topic's partitions."""
 
-from __future__ import annotations
-
 import pytest
 
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics

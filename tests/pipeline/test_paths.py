@@ -10,8 +10,6 @@ pyproject.toml. What lies between (`policy/`, `kafka/`) has no layer there. An e
 pumps: what leaves then is on a record's way.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

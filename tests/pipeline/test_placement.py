@@ -1,7 +1,5 @@
 """Records of a topic that no broker has told of yet, with a partition and without: they keep their order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest import mock

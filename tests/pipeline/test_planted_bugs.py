@@ -1,8 +1,6 @@
 """Each rule that the state machine checks is broken here on purpose, and the machine must find it. What it cannot see,
 because it has one thread, the test of that part must find."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,5 @@
 """What is remembered of direct records until the broker knows this producer's ID."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A signal handler that raises, at every place where one may come in what the application's thread runs."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import itertools

@@ -1,7 +1,5 @@
 """Report callbacks by number: kept while a record uses the number, from however many threads, and not longer."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from typing import Any

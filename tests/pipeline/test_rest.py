@@ -1,7 +1,5 @@
 """An idle producer's sender sleeps longer, and its turns are skipped; whatever comes ends that at its next look."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

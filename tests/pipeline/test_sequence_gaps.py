@@ -1,7 +1,5 @@
 """A purge of what waits for another try leaves a gap in sequence numbers. The batch that finds it is alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock

@@ -1,7 +1,5 @@
 """From the direct lane to the batch lanes: nothing of the partition is left behind, and nothing else is waited for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial

@@ -1,7 +1,5 @@
 """Throttle times in the whole pipeline, on scripted brokers: who waits, from when on, and who does not."""
 
-from __future__ import annotations
-
 from unittest import mock
 
 import pytest

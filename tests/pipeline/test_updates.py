@@ -1,7 +1,5 @@
 """What statistics of several lanes say of the distance to the brokers."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import time

@@ -1,7 +1,5 @@
 """Who behaves never waits for a producer ID: days of one producer with ten lanes, under every policy, at 20 an hour."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest

@@ -1,7 +1,5 @@
 """When leaders are asked for their windows, and for whom an answer counts."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """When leaders are asked for their windows, and what makes an answer void: statistics as the lanes would tell them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

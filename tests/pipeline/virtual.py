@@ -1,7 +1,5 @@
 """A clock and a timetable that move only when somebody waits: what takes minutes on a network takes milliseconds."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable
 from itertools import count

@@ -1,7 +1,5 @@
 """Key affinity: a key with records under way stays on its lane, and so does one with a record of unknown outcome."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from unittest import mock

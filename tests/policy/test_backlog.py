@@ -1,7 +1,5 @@
 """Backlogs: ages from counts, never younger than the truth."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """When a client error and a throttle time are over."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Records go unless there is a named reason to hold them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """For how long leaders remember a producer ID (KIP-854), and the static rule."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The reasons to hold records back: stable codes for programs, whole sentences for people."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Lanes: how many, which of them are given up, and what their requests tell."""
 
-from __future__ import annotations
-
 from unittest import mock
 
 import pytest

@@ -1,7 +1,5 @@
 """Outcomes: not written only when it is proven."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka.cimpl import KafkaError
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Pacing: how long acknowledgements take, and what is a long round trip."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

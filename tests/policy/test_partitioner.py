@@ -1,7 +1,5 @@
 """Partitioners: ours puts every key where librdkafka itself puts it."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Permits beside an exact model: a whole hour at first, then one for each 3600 / rate seconds, whoever asks."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """How soon another native producer may follow one that failed, and when epochs are used up."""
 
-from __future__ import annotations
-
 import pytest
 
 from safeproducer.policy.renewals import (

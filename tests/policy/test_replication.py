@@ -1,7 +1,5 @@
 """Replication quotas (KIP-73): lists, room, moves, and the verdict on a partition in each measured situation."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Which partition may send on a lane that was purged, for counted batches and for records of librdkafka's own."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 

@@ -1,7 +1,5 @@
 """Shares: whatever some groups do, the rest of the buffer is kept for the others."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Throttle deadlines: each broker's own, never moving back, told once for each episode."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

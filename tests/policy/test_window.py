@@ -1,7 +1,5 @@
 """The window of KIP-1269: five until the leader of that partition announced more, and five again after any change."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 from unittest import mock

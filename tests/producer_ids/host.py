@@ -1,7 +1,5 @@
 """A host of its own: two directories for ledgers, clocks that move as told, and processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

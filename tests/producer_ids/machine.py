@@ -1,7 +1,5 @@
 """Processes of a host that start, ask, wait, die and reboot, beside an exact model of the hour they share."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A producer's permit for its first ID: asked for once, refused or waited for, given back if nothing was sent."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

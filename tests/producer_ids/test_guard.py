@@ -1,7 +1,5 @@
 """What a producer asks the guard, and what it is told."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

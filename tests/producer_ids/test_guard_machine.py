@@ -1,7 +1,5 @@
 """The state machine over permits, and the planted bugs that it must notice."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from typing import Any
 from unittest import mock

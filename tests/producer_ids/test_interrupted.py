@@ -3,8 +3,6 @@
 An interrupted round may count a permit that nobody has, or not count one. No lock stays behind.
 """
 
-from __future__ import annotations
-
 import gc
 import random
 import signal

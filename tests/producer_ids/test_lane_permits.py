@@ -1,7 +1,5 @@
 """What a producer asks for its batch lanes, and when."""
 
-from __future__ import annotations
-
 import pytest
 
 from safeproducer.policy.permits import Kind

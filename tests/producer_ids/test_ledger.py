@@ -1,7 +1,5 @@
 """The ledger of a host: what processes share, and what damage, clocks and other users do to it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

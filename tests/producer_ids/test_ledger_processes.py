@@ -1,7 +1,5 @@
 """A ledger that several processes use at once: killed and stopped writers, forks and signals in a round."""
 
-from __future__ import annotations
-
 import gc
 import os
 import random

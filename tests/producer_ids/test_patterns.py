@@ -1,7 +1,5 @@
 """What a series of permits looks like, as the ring has it."""
 
-from __future__ import annotations
-
 import pytest
 
 from safeproducer.policy.permits import Kind

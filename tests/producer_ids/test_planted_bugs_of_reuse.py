@@ -1,7 +1,5 @@
 """The tests of reuse notice it when a rule of it is broken."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

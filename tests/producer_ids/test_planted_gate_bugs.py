@@ -1,7 +1,5 @@
 """Each rule of the gate is broken here on purpose, and the test of that rule must notice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 from unittest import mock

@@ -1,7 +1,5 @@
 """Producers one after another write with one producer ID, and none hears of another's records."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

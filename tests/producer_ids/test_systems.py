@@ -1,7 +1,5 @@
 """Other systems than the one that runs the tests, as far as they can be imitated: macOS, Windows, and one without."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

@@ -4,8 +4,6 @@
 hangs shows its threads and ends itself.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import faulthandler

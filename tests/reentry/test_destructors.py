@@ -1,7 +1,5 @@
 """Destructors that run on the sender: the collector runs wherever something is allocated, and it forgets callbacks."""
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import threading

@@ -5,8 +5,6 @@ where it survives: poll(), flush(), list_topics(), cluster_id() and set_sasl_cre
 list_topics() in a signal handler, abort the process as soon as another callback runs; close() never returns.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

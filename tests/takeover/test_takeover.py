@@ -1,7 +1,5 @@
 """The package that stands before confluent_kafka under `safeproducer run`, in processes of their own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@
 `<instrument{attribute="value"}>` a selection of it, and `@attribute` a label.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A picture of the dashboard, of what Prometheus answers to its queries over a time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 

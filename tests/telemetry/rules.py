@@ -1,7 +1,5 @@
 """Which alerts fire, by promtool: Prometheus' own evaluation of docs/operate/alerts.yml over given series."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,8 +1,6 @@
 """The alerts tell people of what they lose within two minutes, and of nothing else. integration/test_alerts.py has the
 figures of producers in trouble."""
 
-from __future__ import annotations
-
 import random
 from itertools import accumulate
 

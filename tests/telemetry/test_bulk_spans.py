@@ -1,7 +1,5 @@
 """produce_batch() with the OpenTelemetry hook: a few spans for many messages, and no trace that is lost."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import time

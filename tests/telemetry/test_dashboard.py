@@ -1,8 +1,6 @@
 """The dashboard, the alert rules and their tables are those of the instruments. integration/test_dashboard.py asks a
 real Prometheus."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

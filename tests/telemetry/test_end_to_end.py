@@ -1,7 +1,5 @@
 """Both hooks in a real SafeProducer on librdkafka's mock cluster: spans, headers, log lines, and who counts what."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import logging

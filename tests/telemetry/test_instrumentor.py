@@ -1,7 +1,5 @@
 """`opentelemetry-instrument`: each producer is traced and measured, once, without a change to the application."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

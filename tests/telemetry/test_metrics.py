@@ -1,7 +1,5 @@
 """Metrics tell what producers count: all of them, those that are gone, and nothing twice."""
 
-from __future__ import annotations
-
 import gc
 import math
 import os

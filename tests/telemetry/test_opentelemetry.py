@@ -1,7 +1,5 @@
 """The OpenTelemetry hook alone: what it makes of each event, without a producer."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import threading

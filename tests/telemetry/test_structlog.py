@@ -1,7 +1,5 @@
 """The structlog hook alone: stable events, no content of records, no recursion."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Kafka's wire format, checked against kafka-python's own encoder, which shares only the schema files with ours."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

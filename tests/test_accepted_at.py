@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 
 LONG_AGO = 1_000_000
 """A timestamp of 1970."""
@@ -60,8 +60,7 @@ def test_record_that_is_purged(mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_record_that_a_broker_refuses(mode: str) -> None:
     """Its answer is late, and it had waited for a lane before, where it is held back."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", 1)
+    with cluster_of({"t": 1}) as cluster:
         producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "safeproducer.mode": mode})
         producer.produce("t", b"first")
         assert producer.flush(30) == 0

@@ -9,6 +9,8 @@ from safeproducer import SafeProducer
 from safeproducer.kafka.lane_client import LaneClient
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
+from tests.contract.support import poll_until
 
 ROUND_TRIP = 0.06
 """Far enough for a batch to follow one that was flushed three times and is taken for gone."""
@@ -56,10 +58,7 @@ def merges() -> bool:
                 assert producer.flush(10) == 0
             for _ in range(RECORDS):
                 producer.produce("t", VALUE, partition=0, on_delivery=lambda error, _: error and failed.append(error))
-            deadline = time.monotonic() + 20
-            while len(producer):
-                assert time.monotonic() < deadline, producer.explain("t")
-                producer.poll(0.01)
+            poll_until(producer, lambda: not len(producer), 20)
         sent = [batch.records for entry in cluster.journal("Produce") for batch in entry.batches]
         log = cluster.log("t")
     assert failed == []
@@ -70,8 +69,7 @@ def merges() -> bool:
 def test_a_batch_of_many_headers_is_sent_in_one() -> None:
     """Each header takes bytes of its own beside name and value, and a character may be several."""
     headers: list[tuple[str, bytes | None]] = [*((f"h{number}", b"") for number in range(60)), ("ключ" * 20, None)]
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t")
+    with cluster_of({"t": 1}) as cluster:
         config = {**CONFIG, "bootstrap.servers": cluster.bootstrap, "linger.ms": 60_000, "batch.size": 100_000}
         with SafeProducer(config) as producer:
             for _ in range(2_000):

@@ -17,6 +17,7 @@ from safeproducer.pipeline import polling
 from safeproducer.pipeline.polling import Serving
 from safeproducer.runtime import interrupts
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 from tests.conformance.target import until
 from tests.inside import engine_of
 
@@ -28,12 +29,7 @@ SHORT = 0.12
 """And so shortly that a native flush() goes on after it."""
 
 
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=1) as cluster:
-        for topic in ("orders", "audit"):
-            cluster.create_topic(topic, 2)
-        yield cluster
+cluster = fake_cluster(dict.fromkeys(("orders", "audit"), 2))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from safeproducer import SafeProducer
-from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 
 LIMIT_KB = 1024
 VALUE = b"x" * 20_000
@@ -33,8 +33,7 @@ def test_an_application_that_never_polls_is_stopped(
     cls: Any, mode: str | None, times: float, callback: Callable[..., Any] | None
 ) -> None:
     """Once what it produced has been acknowledged, too. In auto librdkafka's buffer may be full beside half of ours."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", 1)
+    with cluster_of({"t": 1}) as cluster:
         own = {} if mode is None else {"safeproducer.mode": mode}
         config = {"bootstrap.servers": cluster.bootstrap, "queue.buffering.max.kbytes": LIMIT_KB, "linger.ms": 0, **own}
         producer = cls(config)

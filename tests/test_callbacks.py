@@ -16,7 +16,7 @@ import pytest
 
 from safeproducer import Hook, QueueFullError, Record, SafeProducer
 from safeproducer.pipeline import closing
-from tests.contract.support import wait_until
+from tests.contract.support import send_one, wait_until
 from tests.inside import engine_of
 
 
@@ -144,8 +144,7 @@ def test_ctrl_c_in_the_middle_of_a_report_leaves_the_account_true(mock_bootstrap
 def test_statistics_at_the_end_of_a_close_are_no_record(mock_bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a lost report their event was taken for the record that the report was of: lost at the close."""
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0})
-    producer.produce("callbacks", b"x")
-    assert producer.flush(10) == 0
+    send_one(producer, "callbacks", b"x")
     counters = engine_of(producer).counters
     counters.interrupts += 1
     counters.topics["callbacks"].accepted += 1
@@ -264,8 +263,7 @@ def test_only_errors_reach_callbacks_when_asked(mock_bootstrap: str, unreachable
     quiet = {"delivery.report.only.error": True, "log_level": 0, "on_delivery": lambda error, _: called.append(error)}
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, **quiet})
     producer.produce("callbacks", b"x", partition=0)
-    producer.produce("callbacks", b"x")
-    assert producer.flush(10) == 0
+    send_one(producer, "callbacks", b"x")
     assert producer.snapshot().delivered == 2
     assert called == []
     producer.close(5)
@@ -332,8 +330,7 @@ def test_hooks_see_each_record_before_the_callback(producer: SafeProducer, mock_
             events.append("resolved")
 
     observed = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0}, hooks=[Recorder()])
-    observed.produce("callbacks", b"x", on_delivery=lambda *_: events.append("callback"))
-    assert observed.flush(10) == 0
+    send_one(observed, "callbacks", b"x", on_delivery=lambda *_: events.append("callback"))
     with pytest.raises(TypeError):
         observed.produce("callbacks", bytearray(b"x"))
     assert events == ["accepted", "resolved", "callback", "accepted", "refused TypeError"]

@@ -1,7 +1,6 @@
 """Configuration: confluent_kafka's forms, our own settings, early refusal, no secret in any text."""
 
 import logging
-import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ from confluent_kafka.cimpl import KafkaError, KafkaException, Producer
 from safeproducer import ConfigurationError, SafeProducer, SafeSerializingProducer
 from safeproducer.kafka.properties import ALIASES, HANDLED_HERE, PRODUCER_PROPERTIES, REFUSED, is_sensitive
 from safeproducer.settings.config import parse
+from tests.contract.support import poll_until
 from tests.inside import settings_of
 
 MARKER = "marker-Xy7-secret"
@@ -258,9 +258,7 @@ def test_a_secret_that_librdkafka_quotes_in_part_is_never_shown(caplog: pytest.L
         "log_level": 0,
     }
     producer = SafeProducer(config)
-    deadline = time.monotonic() + 20
-    while "beginning at" not in str(producer.snapshot().last_error) and time.monotonic() < deadline:
-        producer.poll(0.1)
+    poll_until(producer, lambda: "beginning at" in str(producer.snapshot().last_error), 20)
     told = [str(producer.snapshot().last_error), producer.explain(), repr(producer.snapshot()), caplog.text]
     assert "beginning at" in told[0]
     assert MARKER not in "".join(told)

@@ -14,6 +14,8 @@ from safeproducer import DeliveryError, SafeProducer
 from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.dispatch import updates
 from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
+from tests.contract.support import send_one
 
 OFF = 1_790_000_000.0
 
@@ -40,8 +42,7 @@ def timed_out_after(config: dict[str, Any], cluster: FakeCluster) -> tuple[float
 @pytest.mark.parametrize("client_id", ["plain", 'my "app"', "HOST\\user", "tab\there", "naïve"])
 def test_the_name_of_the_client_does_not_matter(client_id: str) -> None:
     """librdkafka writes it into its statistics as it is, and a quote spoiled them."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}) as cluster:
         seconds, error = timed_out_after({"client.id": client_id}, cluster)
     assert isinstance(error, DeliveryError)
     assert 1.5 < seconds < 6.0
@@ -56,8 +57,7 @@ def test_the_clock_of_librdkafka_does_not_matter(monkeypatch: pytest.MonkeyPatch
         return None if found is None else replace(found, at=found.at + OFF)
 
     monkeypatch.setattr(updates, "read", read_there)
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}) as cluster:
         seconds, _ = timed_out_after({}, cluster)
     assert 1.5 < seconds < 6.0
 
@@ -83,8 +83,7 @@ def outcomes_in_three_seconds(timeout_ms: int) -> collections.Counter[str]:
     def count(error: Any, _: Any) -> None:
         outcomes["delivered" if error is None else str(error)] += 1
 
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=3)
+    with cluster_of({"t": 3}) as cluster:
         cluster.delay(0.008)
         config = {"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": 60_000, "log_level": 0}
         with SafeProducer(config | {"message.timeout.ms": timeout_ms}) as producer:
@@ -104,15 +103,12 @@ def test_an_idle_time_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes after a long rest, of which no statistics were read, has its whole time."""
     monkeypatch.setattr(updates, "_IDLE_AFTER", 1)
     monkeypatch.setattr(updates, "_IDLE_READS", 1_000_000)
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}) as cluster:
         config = {"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": 2000, "log_level": 0}
         with SafeProducer(config) as producer:
-            producer.produce("t", b"warm")
-            assert producer.flush(10) == 0
+            send_one(producer, "t", b"warm")
             producer.poll(4)
             cluster.delay(0.9, api="Produce")
             told: list[Any] = []
-            producer.produce("t", b"x", on_delivery=lambda error, _: told.append(error))
-            assert producer.flush(10) == 0
+            send_one(producer, "t", b"x", on_delivery=lambda error, _: told.append(error))
     assert told == [None]

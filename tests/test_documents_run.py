@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 from tests.test_documents import ROOT, python_in, read
 
 PAGES = ["README.md", *(path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("docs/[!i]*/*.md")))]
@@ -58,13 +58,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "installed"
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[FakeCluster]:
-    """Takes the place of localhost:9092."""
-    with FakeCluster() as cluster:
-        for topic in ("orders", "events"):
-            cluster.create_topic(topic)
-        yield cluster
+cluster = fake_cluster(dict.fromkeys(("orders", "events"), 1), brokers=3, scope="module")
+"""Takes the place of localhost:9092."""
 
 
 class Home:

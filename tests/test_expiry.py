@@ -6,7 +6,6 @@ up by the clock of the producer.
 
 import logging
 import time
-from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -21,6 +20,8 @@ from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.pacing import AckTime
 from safeproducer.policy.probation import FREE, Probation
 from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of, fake_cluster
+from tests.contract.support import send_one
 from tests.inside import engine_of
 from tests.served import rest, serve
 
@@ -33,12 +34,8 @@ AGE, CHECK = "producer.id.expiration.ms", "producer.id.expiration.check.interval
 Report = tuple[bytes, Any]
 
 
-@pytest.fixture
-def forgetful() -> Iterator[FakeCluster]:
-    """A broker that remembers a producer ID for three seconds."""
-    with FakeCluster(brokers=1, broker_config={AGE: str(AGE_MS), CHECK: "100"}) as cluster:
-        cluster.create_topic("t", partitions=1)
-        yield cluster
+forgetful = fake_cluster({"t": 1}, broker_config={AGE: str(AGE_MS), CHECK: "100"})
+"""A broker that remembers a producer ID for three seconds."""
 
 
 def made(cls: Any, cluster: FakeCluster, **config: Any) -> Any:
@@ -57,8 +54,7 @@ def lose_an_acknowledgement(producer: Any, cluster: FakeCluster, lost: int = 1, 
     def report(error: Any, message: Any) -> None:
         reports.append((message.value(), error))
 
-    producer.produce("t", b"warm", on_delivery=report)
-    assert producer.flush(10) == 0
+    send_one(producer, "t", b"warm", on_delivery=report)
     rest(producer, 0.6)
     cluster.lose_acks(1)
     for _ in range(lost):
@@ -104,18 +100,13 @@ def test_guard_gives_up_what_its_leader_is_about_to_forget(forgetful: FakeCluste
         assert not lost[1].possibly_twice
         assert "KIP-854" in lost[1].str()
         assert written(forgetful) == [b"warm", b"lost"]
-        producer.produce("t", b"next", on_delivery=lambda error, _: reports.append((b"next", error)))
-        assert producer.flush(10) == 0
+        send_one(producer, "t", b"next", on_delivery=lambda error, _: reports.append((b"next", error)))
         assert reports[-1] == (b"next", None)
         assert written(forgetful)[-1] == b"next"
 
 
-@pytest.fixture
-def remembering() -> Iterator[FakeCluster]:
-    """A broker that remembers a producer ID for longer than the acknowledgement is away."""
-    with FakeCluster(brokers=1, broker_config={AGE: "100000", CHECK: "100"}) as cluster:
-        cluster.create_topic("t", partitions=1)
-        yield cluster
+remembering = fake_cluster({"t": 1}, broker_config={AGE: "100000", CHECK: "100"})
+"""A broker that remembers a producer ID for longer than the acknowledgement is away."""
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
@@ -203,8 +194,7 @@ def test_after_a_rest_the_first_batch_is_alone(remembering: FakeCluster, config:
 
 
 @pytest.mark.parametrize(
-    ("owner", "rule", "broken", "mode"),
-    [(Probation, "takes", FREE, "direct"), (AckTime, "rested", False, "held")],
+    ("owner", "rule", "broken", "mode"), [(Probation, "takes", FREE, "direct"), (AckTime, "rested", False, "held")]
 )
 def test_otherwise_it_is_missing(remembering: FakeCluster, owner: type, rule: str, broken: int, mode: str) -> None:
     """Planted bugs: the test above can fail. It is not told as delivered."""
@@ -228,8 +218,7 @@ def test_warn_says_of_a_failed_record_that_it_may_be_there_twice(forgetful: Fake
     told: list[Any] = []
     config = {"safeproducer.expiry.ms": 2000, "safeproducer.expiry": "warn", "message.timeout.ms": 4000}
     with made(SafeProducer, forgetful, **config) as producer:
-        producer.produce("t", b"warm")
-        assert producer.flush(10) == 0
+        send_one(producer, "t", b"warm")
         rest(producer, 0.6)
         forgetful.lose_acks(1)
         producer.produce("t", b"x", on_delivery=lambda error, _: told.append(error))
@@ -272,8 +261,7 @@ def test_the_horizon_is_asked_for_after_a_minute(
     """Not before; then the guard holds as if it had been given, and one warning has the numbers of the broker."""
     monkeypatch.setattr(id_expirations, "NOT_BEFORE", 2.0)
     with made(SafeProducer, forgetful) as producer:
-        producer.produce("t", b"first")
-        assert producer.flush(10) == 0
+        send_one(producer, "t", b"first")
         rest(producer, 1.0)
         assert not forgetful.journal("DescribeConfigs")
         serve(producer, lambda: engine_of(producer).questions.expirations.current)
@@ -305,8 +293,7 @@ def test_an_expiration_that_came_with_windows_is_not_asked_for_again(
     monkeypatch.setattr(id_expirations, "NOT_BEFORE", 3.0)
     monkeypatch.setattr(id_expirations.IdExpirations, "_ask_expiration", lambda *_: asked.append("again"))
     with made(SafeProducer, forgetful, **{"safeproducer.mode": "held", "safeproducer.ordering": "key"}) as producer:
-        producer.produce("t", b"first")
-        assert producer.flush(10) == 0
+        send_one(producer, "t", b"first")
         found = engine_of(producer).questions.expirations
         serve(producer, engine_of(producer).holds.cluster.expirations)
         assert found.current is None
@@ -346,8 +333,9 @@ def test_day_old_timestamps_mean_nothing_where_the_broker_s_time_counts(
     with made(SafeProducer, forgetful, **{"safeproducer.expiry.ms": AGE_MS}) as producer:
         for _ in range(3):
             then = int((time.time() - DAY) * 1000)
-            producer.produce("appended", b"old", timestamp=then, on_delivery=lambda _, m: stamps.append(m.timestamp()))
-            assert producer.flush(20) == 0
+            send_one(
+                producer, "appended", b"old", timestamp=then, on_delivery=lambda _, m: stamps.append(m.timestamp())
+            )
         timestamps = engine_of(producer).questions.expirations.timestamps
         serve(producer, lambda: not timestamps.too_old(AGE_MS / 1000))
         assert forgetful.producer_state("appended")
@@ -362,8 +350,7 @@ def test_passthrough_is_told_too(
     """It reads no statistics, which tell others who leads."""
     monkeypatch.setattr(id_expirations, "NOT_BEFORE", 0.5)
     with made(SafeProducer, forgetful, **{"safeproducer.mode": "passthrough"}) as producer:
-        producer.produce("t", b"first")
-        assert producer.flush(10) == 0
+        send_one(producer, "t", b"first")
         serve(producer, lambda: engine_of(producer).questions.expirations.current)
         rest(producer, 1.0)
         assert len(forgetful.journal("DescribeConfigs")) == 1
@@ -381,8 +368,7 @@ def test_short_lived_producers_that_are_reused_are_told_once(
     deadline = time.monotonic() + 40
     while knew.count(True) < 5 and time.monotonic() < deadline:
         with made(SafeProducer, forgetful, **{"safeproducer.producer.ids.policy": "reuse"}) as producer:
-            producer.produce("t", b"x")
-            assert producer.flush(10) == 0
+            send_one(producer, "t", b"x")
             rest(producer, 0.1 + len(knew) / 100)  # on a busy machine an answer takes longer than one lives
             knew.append(engine_of(producer).questions.expirations.current is not None)
     assert knew.count(True) == 5
@@ -396,8 +382,7 @@ def test_a_crash_loop_asks_nobody(forgetful: FakeCluster) -> None:
     """A producer that lives for less than a minute."""
     for _ in range(3):
         with made(SafeProducer, forgetful) as producer:
-            producer.produce("t", b"x")
-            assert producer.flush(10) == 0
+            send_one(producer, "t", b"x")
             rest(producer, 0.7)
     assert not forgetful.journal("DescribeConfigs")
 
@@ -407,13 +392,11 @@ def test_the_default_of_a_day_changes_nothing(
 ) -> None:
     """Idling for two days is delivered, and nothing is told."""
     monkeypatch.setattr(id_expirations, "NOT_BEFORE", 0.5)
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}) as cluster:
         with made(SafeProducer, cluster) as producer:
             told: list[Any] = []
             for _ in range(3):
-                producer.produce("t", b"x", on_delivery=lambda error, _: told.append(error))
-                assert producer.flush(10) == 0
+                send_one(producer, "t", b"x", on_delivery=lambda error, _: told.append(error))
                 serve(producer, lambda: engine_of(producer).questions.expirations.current)
                 cluster.advance(2 * DAY)
                 assert not cluster.producer_state("t")

@@ -14,6 +14,7 @@ from safeproducer import HoldReason, PartitionSnapshot, SafeProducer
 from safeproducer.errors import FatalError
 from safeproducer.pipeline.inspection import explanation
 from safeproducer.testing import FakeCluster
+from tests.contract.support import poll_until as wait
 from tests.inside import engine_of
 
 Make = Callable[..., SafeProducer]
@@ -56,13 +57,6 @@ def make(cluster: FakeCluster) -> Iterator[Make]:
     for producer in made:
         with contextlib.suppress(FatalError):
             producer.close(0)
-
-
-def wait(producer: SafeProducer, happened: Callable[[], object], timeout: float = 30) -> None:
-    deadline = time.monotonic() + timeout
-    while not happened():
-        assert time.monotonic() < deadline, producer.explain()
-        producer.poll(0.01)
 
 
 def throttle(cluster: FakeCluster, producer: SafeProducer, milliseconds: int) -> None:

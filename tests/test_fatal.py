@@ -11,7 +11,8 @@ from confluent_kafka.cimpl import KafkaError, KafkaException, Message
 from safeproducer import DeliveryError, FatalError, Hook, ProducerInfo, SafeProducer
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.settings.config import parse
-from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
+from tests.contract.support import send_one
 from tests.inside import engine_of
 
 Plant = Callable[[SafeProducer], None]
@@ -44,8 +45,7 @@ def slow(fatals: Fatals) -> Iterator[SafeProducer]:
         },
         hooks=[fatals],
     )
-    producer.produce("t", b"warm")
-    assert producer.flush(10) == 0
+    send_one(producer, "t", b"warm")
     yield producer
     with contextlib.suppress(FatalError):
         producer.close(5)
@@ -134,8 +134,7 @@ def test_a_fatal_producer_closes(slow: SafeProducer, plant_fatal: Plant) -> None
 def test_held_records_learn_of_a_fatal_error_in_poll(plant_fatal: Plant) -> None:
     """Before poll() saw the error produce() still accepts; then the record fails, not written, and produce() raises."""
     producer = SafeProducer({"test.mock.num.brokers": 1, "log_level": 0, "safeproducer.mode": "held"})
-    producer.produce("t", b"warm")
-    assert producer.flush(10) == 0
+    send_one(producer, "t", b"warm")
     plant_fatal(producer)
     outcomes: list[object] = []
     producer.produce("t", b"v", on_delivery=lambda error, _: outcomes.append((error.name(), error.outcome)))
@@ -153,11 +152,9 @@ def test_held_records_learn_of_a_fatal_error_in_poll(plant_fatal: Plant) -> None
 
 def test_close_does_not_raise_the_fatal_error_that_poll_has_raised() -> None:
     """The handler of the error closes the producer, as the error says."""
-    with FakeCluster() as cluster:
-        cluster.create_topic("t")
+    with cluster_of({"t": 1}, 3) as cluster:
         producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        producer.produce("t", b"x")
-        assert producer.flush(10) == 0
+        send_one(producer, "t", b"x")
         cluster.fail_next("Produce", KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, n=1, topic="t")
         producer.produce("t", b"x")
         with pytest.raises(FatalError):
@@ -179,8 +176,7 @@ def test_records_of_a_producer_that_gets_no_id_are_not_written(
 ) -> None:
     """Without a producer ID nothing is sent; the record, explain(), the exception and the log name the right and the
     setting."""
-    with FakeCluster() as cluster:
-        cluster.create_topic("t")
+    with cluster_of({"t": 1}, 3) as cluster:
         cluster.fail_next("InitProducerId", KafkaError.CLUSTER_AUTHORIZATION_FAILED, n=1000)
         config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "message.timeout.ms": 5000}
         producer = SafeProducer({**config, "safeproducer.mode": mode, "safeproducer.fatal": fatal})

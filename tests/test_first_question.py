@@ -14,8 +14,8 @@ from safeproducer import SafeProducer
 from safeproducer.kafka import lane_client
 from safeproducer.pipeline.cluster import metadata
 from safeproducer.pipeline.cluster.metadata import FirstQuestion, Metadata
-from safeproducer.testing import FakeCluster
-from tests.contract.support import run_script
+from tests.clusters import cluster_of
+from tests.contract.support import run_script, wait_until
 from tests.inside import engine_of
 
 HALF_SECOND = 0.45
@@ -38,8 +38,7 @@ def first_acknowledgement(make: Callable[[dict[str, Any]], Any], config: dict[st
 @pytest.mark.parametrize("brokers", [1, 3])
 def test_the_first_acknowledgement_takes_no_half_second(brokers: int) -> None:
     """By default, with brokers beside it."""
-    with FakeCluster(brokers=brokers) as cluster:
-        cluster.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}, brokers) as cluster:
         config = {"bootstrap.servers": cluster.bootstrap}
         took = [first_acknowledgement(SafeProducer, config) for _ in range(5)]
     assert statistics.median(took) < SOON, took
@@ -48,8 +47,7 @@ def test_the_first_acknowledgement_takes_no_half_second(brokers: int) -> None:
 @pytest.mark.parametrize("mode", ["auto", "held"])
 def test_far_away_it_takes_no_half_second_either(mode: str) -> None:
     """Six round trips or so; librdkafka's next looks after them would be at 1.0 and 1.4 s."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}) as cluster:
         cluster.delay(0.1)
         config = {"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode}
         took = [first_acknowledgement(SafeProducer, config) for _ in range(5)]
@@ -59,8 +57,7 @@ def test_far_away_it_takes_no_half_second_either(mode: str) -> None:
 @pytest.mark.parametrize("mode", ["auto", "held"])
 def test_answers_that_are_very_late_are_waited_for_no_longer_than_by_confluent_kafka(mode: str) -> None:
     """The first record takes five answers: with answers after 6 s, 30 s."""
-    with FakeCluster(brokers=1) as cluster, ThreadPoolExecutor() as pool:
-        cluster.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}) as cluster, ThreadPoolExecutor() as pool:
         cluster.delay(LATE)
         config = {"bootstrap.servers": cluster.bootstrap}
         stock = pool.submit(first_acknowledgement, Producer, config)
@@ -73,8 +70,7 @@ def test_librdkafka_alone_still_takes_it() -> None:
 
     See docs/internals/librdkafka.md.
     """
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}) as cluster:
         config = {"bootstrap.servers": cluster.bootstrap}
         assert min(first_acknowledgement(Producer, config) for _ in range(3)) > HALF_SECOND
         passthrough = {**config, "safeproducer.mode": "passthrough"}
@@ -84,8 +80,7 @@ def test_librdkafka_alone_still_takes_it() -> None:
 
 def test_the_first_question_costs_the_brokers_a_few_requests() -> None:
     """One producer ID as before, and no connection to a broker that leads nothing."""
-    with FakeCluster(brokers=3) as cluster:
-        cluster.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}, 3) as cluster:
         asked: dict[type, list[str]] = {}
         for make in (Producer, SafeProducer):
             before = len(cluster.journal())
@@ -121,10 +116,7 @@ def asking() -> SafeProducer:
     """A producer whose question is open, and stays so: no broker is there."""
     producer = SafeProducer(NOWHERE)
     producer.produce("t", b"x")
-    deadline = time.monotonic() + 10
-    while engine_of(producer).questions.metadata._thread is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(lambda: engine_of(producer).questions.metadata._thread is not None)
     return producer
 
 

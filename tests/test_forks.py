@@ -19,6 +19,7 @@ import pytest
 from safeproducer import ForkedProducerError, SafeProducer
 from safeproducer.kafka.admin import Admin
 from safeproducer.runtime import forks
+from tests.contract.support import send_one
 from tests.inside import engine_of
 from tests.test_lifetime import CALLS, run
 
@@ -82,8 +83,7 @@ def test_a_fork_in_c_is_noticed_by_each_call_of_its_own(mode: str, name: str, mo
         return 0 if first and all(rest) and len(producer) == 0 and producer.snapshot().state == "forked" else 1
 
     assert in_child(fork_in_c, body) == 0
-    producer.produce("fork", b"after")
-    assert producer.flush(10) == 0
+    send_one(producer, "fork", b"after")
     assert producer.close().delivered == 2
 
 
@@ -93,14 +93,10 @@ def test_a_fork_in_c_is_noticed_by_each_call_of_its_own(mode: str, name: str, mo
 def test_no_call_in_a_child_waits_for_a_lock(fork: Callable[[], int], mode: str, mock_bootstrap: str) -> None:
     """Other threads of the parent may have been anywhere in this library."""
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0, "safeproducer.mode": mode})
-    producer.produce("fork", b"before")
-    assert producer.flush(10) == 0
+    send_one(producer, "fork", b"before")
     lane: Any = engine_of(producer)
     lane.dispatcher.lanes.prepare()
-    locks = [
-        lane.sender.at_work,
-        *(fed.client._asking for fed in lane.dispatcher.lanes),
-    ]
+    locks = [lane.sender.at_work, *(fed.client._asking for fed in lane.dispatcher.lanes)]
     busy, over = threading.Event(), threading.Event()
 
     def hold() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from safeproducer import Hook, SafeProducer
 from safeproducer.pipeline.cluster import client_events
-from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 from tests.contract.support import poll_until
 from tests.inside import engine_of, settings_of
 
@@ -66,8 +66,7 @@ def test_calls_of_produce_batch_are_forgotten(mode: str, mock_bootstrap: str) ->
 
 def test_released_records_are_noted_only_where_somebody_looks() -> None:
     """Without idempotence librdkafka keeps the deadlines, and nobody needs to know how old its records are."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=2)
+    with cluster_of({"t": 2}) as cluster:
         producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "acks": 1})
         release = mock.Mock(wraps=engine_of(producer).dispatcher._send_directly)
         with mock.patch.object(engine_of(producer).dispatcher, "_send_directly", release):

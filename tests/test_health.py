@@ -17,16 +17,13 @@ from safeproducer import FatalError, Health, HealthReason, SafeProducer, SafeSer
 from safeproducer.pipeline.reports.losses import Losses
 from safeproducer.runtime import clock
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
+from tests.contract.support import poll_until, send_one
 
 WORKS = Health(ok=True, ready=True)
 
 
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    """One broker, and one partition."""
-    with FakeCluster(1) as made:
-        made.create_topic("t")
-        yield made
+cluster = fake_cluster({"t": 1})
 
 
 @pytest.fixture
@@ -69,8 +66,7 @@ def test_a_producer_that_works_is_ok_and_ready(cluster: FakeCluster, mode: str) 
     """Before its first record, too: nothing was asked of brokers. Once closed it takes none."""
     with SafeProducer(config(cluster), **{"safeproducer.mode": mode}) as producer:
         assert producer.health() == WORKS
-        producer.produce("t", b"x")
-        assert producer.flush(10) == 0
+        send_one(producer, "t", b"x")
         assert producer.health(unresolved_for=0) == WORKS
         with pytest.raises(dataclasses.FrozenInstanceError):
             producer.health().ok = False  # type: ignore[misc]
@@ -83,10 +79,7 @@ def test_brokers_that_nobody_reaches_make_it_unready(unreachable: dict[str, obje
     """At once, with the setting to check; not ok only when a record has waited too long."""
     producer = SafeProducer({**unreachable, "safeproducer.mode": mode})
     producer.produce("t", b"x")
-    deadline = time.monotonic() + 20
-    while producer.snapshot().last_error is None:
-        assert time.monotonic() < deadline
-        producer.poll(0.01)
+    poll_until(producer, lambda: producer.snapshot().last_error is not None, 20)
     told = producer.health()
     assert (told.ok, told.ready, codes(told)) == (True, False, ["no_broker"])
     assert re.match("No broker has answered yet; the last client error was: The broker 127", told.reasons[0].sentence)
@@ -108,8 +101,7 @@ def test_a_silent_leader_makes_it_not_ok_until_it_is_back(
 ) -> None:
     """It stays ready: brokers were reached. A probe reads the same as JSON."""
     producer = make(mode)
-    producer.produce("t", b"x")
-    assert producer.flush(10) == 0
+    send_one(producer, "t", b"x")
     cluster.pause(1)
     when(producer, lambda _: producer.snapshot().held or producer.produce("t", b"x"))
     told = when(producer, lambda told: "leader_silent" in codes(told))
@@ -165,8 +157,7 @@ def test_a_misspelt_topic_is_told(make: Callable[..., SafeProducer]) -> None:
 def test_it_does_not_flap_between_waves_of_records_that_expire(cluster: FakeCluster) -> None:
     """Not ok after half of message.timeout.ms, and until a record gets through, though none waits in between."""
     with SafeProducer(config(cluster, **{"message.timeout.ms": 3_000})) as producer:
-        producer.produce("t", b"x")
-        assert producer.flush(10) == 0
+        send_one(producer, "t", b"x")
         cluster.pause(1)
         producer.produce("t", b"x")
         began, deadline = time.monotonic(), time.monotonic() + 20
@@ -183,8 +174,7 @@ def test_it_does_not_flap_between_waves_of_records_that_expire(cluster: FakeClus
         assert told.reasons[0].sentence in producer.explain().replace("Records of", "records of")
         assert (told.reasons[0].since or 0, told.reasons[0].cure) > (2.9, "")
         cluster.resume(1)
-        producer.produce("t", b"x")
-        assert producer.flush(20) == 0
+        send_one(producer, "t", b"x")
         assert producer.health(unresolved_for=0) == WORKS
 
 
@@ -227,8 +217,7 @@ def test_a_partition_that_flows_is_not_called_lost_between_two_deliveries(monkey
 def test_a_fatal_error_comes_first(cluster: FakeCluster, plant_fatal: Callable[[SafeProducer], None]) -> None:
     """Not ok, and not ready."""
     producer = SafeProducer(config(cluster))
-    producer.produce("t", b"x")
-    assert producer.flush(10) == 0
+    send_one(producer, "t", b"x")
     plant_fatal(producer)
     with pytest.raises(FatalError):
         producer.produce("t", b"x")

@@ -13,6 +13,9 @@ from confluent_kafka import KafkaError
 from safeproducer import DeliveryError, HoldReason, PartitionSnapshot, QueueFullError, SafeProducer
 from safeproducer.policy.decision import Hold
 from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
+from tests.contract.support import poll_until as wait
+from tests.contract.support import send_one
 from tests.inside import engine_of
 
 THROTTLE = 1.0
@@ -21,8 +24,7 @@ THROTTLE = 1.0
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
     """Two brokers; partition 0 of "t" is led by broker 1, partition 1 by broker 2."""
-    with FakeCluster(brokers=2) as made:
-        made.create_topic("t", partitions=2)
+    with cluster_of({"t": 2}, 2) as made:
         for partition, broker in ((0, 1), (1, 2)):
             if made.leader("t", partition)[0] != broker:
                 made.move_leader("t", partition, to=broker)
@@ -49,13 +51,6 @@ def make(cluster: FakeCluster) -> Iterator[Callable[..., SafeProducer]]:
     for producer in made:
         producer.purge()
         producer.close(5)
-
-
-def wait(producer: SafeProducer, happened: Callable[[], object], timeout: float = 10) -> None:
-    deadline = time.monotonic() + timeout
-    while not happened():
-        assert time.monotonic() < deadline
-        producer.poll(0.01)
 
 
 def throttle(cluster: FakeCluster, producer: SafeProducer, seconds: float = THROTTLE) -> None:
@@ -226,8 +221,7 @@ def test_records_that_are_never_held_go_behind_an_application_that_did_not_poll(
         if transactional:
             producer.init_transactions(30)
             producer.begin_transaction()
-        producer.produce("t", b"first", partition=0)
-        assert producer.flush(30) == 0
+        send_one(producer, "t", b"first", partition=0)
         deadline, count = time.monotonic() + 10, 6
         while engine.route.goes_direct:  # nobody polls
             assert time.monotonic() < deadline
@@ -256,8 +250,7 @@ def test_a_held_record_has_the_timestamp_of_its_produce(
     before = int(time.time() * 1000)
     producer.produce("t", b"held", partition=0)
     after = int(time.time() * 1000)
-    producer.produce("t", b"own", partition=0, timestamp=1_000_000_000_000)
-    assert producer.flush(10) == 0
+    send_one(producer, "t", b"own", partition=0, timestamp=1_000_000_000_000)
     stamps = {record.value: record.timestamp for record in cluster.log("t", 0)}
     assert before <= stamps[b"held"] <= after
     assert stamps[b"own"] == 1_000_000_000_000
@@ -370,8 +363,7 @@ def test_a_record_right_behind_the_first_answer_goes_directly(cluster: FakeClust
     held = 0
     for _ in range(10):
         with SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0}) as producer:
-            producer.produce("t", b"first")
-            assert producer.flush(10) == 0
+            send_one(producer, "t", b"first")
             producer.produce("t", b"second")
             held += producer.snapshot().held
             assert producer.flush(10) == 0

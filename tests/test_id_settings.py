@@ -12,7 +12,7 @@ from safeproducer.producer_ids import ledger, ledger_places
 from safeproducer.producer_ids.guard import OFF, Kind, Place, Request, guard_of
 from safeproducer.records import CallSite
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE, IdSettings
-from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 from tests.inside import settings_of
 
 POLICY = "safeproducer.producer.ids.policy"
@@ -108,8 +108,7 @@ def test_a_directory_on_a_network_file_system_is_refused(monkeypatch: pytest.Mon
 def test_no_secret_and_no_configuration_goes_into_a_ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nor into its name: lines of code are all that it tells of the application."""
     monkeypatch.delenv(LEDGER_VARIABLE)
-    with FakeCluster(1, users={"MARKER-user": "MARKER-secret"}) as cluster:
-        cluster.create_topic("MARKER-topic")
+    with cluster_of({"MARKER-topic": 1}, users={"MARKER-user": "MARKER-secret"}) as cluster:
         login = {"sasl.mechanism": "PLAIN", "sasl.username": "MARKER-user", "sasl.password": "MARKER-secret"}
         config = {"security.protocol": "SASL_PLAINTEXT", "client.id": "MARKER-client", **login}
         servers = {"bootstrap.servers": cluster.bootstrap, "log_level": 0}

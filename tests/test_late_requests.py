@@ -14,6 +14,8 @@ from safeproducer.aio import TransactionAborted, TransactionUnknown
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.transactions import Transactions
 from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
+from tests.contract.support import send_one
 from tests.inside import engine_of
 
 PATIENCE = 30
@@ -21,8 +23,7 @@ PATIENCE = 30
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=1, transaction_version=request.param) as made:
-        made.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}, transaction_version=request.param) as made:
         yield made
 
 
@@ -53,14 +54,12 @@ def second_of_two(producer: Any, cluster: FakeCluster, ends: str) -> None:
     which nothing is committed."""
     producer.init_transactions(PATIENCE)
     producer.begin_transaction()
-    producer.produce("t", b"first")
-    assert producer.flush(PATIENCE) == 0
+    send_one(producer, "t", b"first")
     cluster.hold_next("EndTxn")
     getattr(producer, f"{ends}_transaction")(PATIENCE)
     assert cluster.held_back == 1
     producer.begin_transaction()
-    producer.produce("t", b"second")
-    assert producer.flush(PATIENCE) == 0
+    send_one(producer, "t", b"second")
     let_in(cluster, "EndTxn")
 
 
@@ -141,8 +140,7 @@ def test_a_commit_without_an_answer_is_told_and_left(cluster: FakeCluster) -> No
         assert cluster.held_back
         producer.begin_transaction()
         cluster.hold_next("EndTxn", 0)  # not before: the former native producer asks again until then
-        producer.produce("t", b"second")
-        assert producer.flush(PATIENCE) == 0
+        send_one(producer, "t", b"second")
         before = arrived(cluster, "EndTxn")
         held = cluster.release()
         assert held
@@ -197,8 +195,7 @@ def test_a_record_held_back_is_in_no_other_transaction(cluster: FakeCluster) -> 
         held = cluster.held_back
         cluster.hold_next("Produce", 0)
         producer.begin_transaction()
-        producer.produce("t", b"second")
-        assert producer.flush(PATIENCE) == 0
+        send_one(producer, "t", b"second")
         before = arrived(cluster, "Produce")
         assert cluster.release() == held > 0
         cluster.wait(lambda found: arrived(found, "Produce") == before + held)
@@ -273,8 +270,7 @@ def test_a_fence_is_fatal_and_renews_nothing(cluster: FakeCluster) -> None:
     with SafeProducer(config(cluster)) as producer:
         producer.init_transactions(PATIENCE)
         producer.begin_transaction()
-        producer.produce("t", b"first")
-        assert producer.flush(PATIENCE) == 0
+        send_one(producer, "t", b"first")
         cluster.cut()
         with SafeProducer(config(cluster)) as other:
             other.init_transactions(PATIENCE)
@@ -318,8 +314,7 @@ def test_what_was_left_is_reported_before_the_new_epoch(cluster: FakeCluster) ->
         cluster.hold_next("Produce", 0)
         producer.begin_transaction()
         assert [error.outcome for error in told] == ["unknown"]
-        producer.produce("t", b"second")
-        assert producer.flush(PATIENCE) == 0
+        send_one(producer, "t", b"second")
         cluster.release()
         producer.commit_transaction(PATIENCE)
     assert committed(cluster) == [b"second"]
@@ -375,8 +370,7 @@ def late(producer: Any, cluster: FakeCluster, api: str, number: int) -> bool:
     assert cluster.held_back == 1
     before = committed(cluster)
     producer.begin_transaction()
-    producer.produce("t", b"second %d" % number)
-    assert producer.flush(PATIENCE) == 0
+    send_one(producer, "t", b"second %d" % number)
     let_in(cluster, api)
     return cluster.transactions()["shop"].state != "Ongoing" or committed(cluster) != before
 

@@ -18,20 +18,14 @@ from typing import Any
 import pytest
 from confluent_kafka.cimpl import KafkaError
 
-from safeproducer import (
-    CallbackReentryError,
-    ForkedProducerError,
-    Hook,
-    ProducerClosedError,
-    RecordsLost,
-    SafeProducer,
-)
+from safeproducer import CallbackReentryError, ForkedProducerError, Hook, ProducerClosedError, RecordsLost, SafeProducer
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.sender import Sender
 from safeproducer.records import ProducerInfo
 from safeproducer.snapshot import CloseReport
-from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
+from tests.contract.support import send_one
 from tests.inside import engine_of
 
 CALLS: list[tuple[str, tuple[Any, ...]]] = [
@@ -98,8 +92,7 @@ def test_every_call_in_a_forked_child_raises_at_once_and_the_parent_goes_on(mock
         os._exit(problems)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-    producer.produce("fork", b"after", on_delivery=lambda error, _: delivered.append(error))
-    assert producer.flush(10) == 0
+    send_one(producer, "fork", b"after", on_delivery=lambda error, _: delivered.append(error))
     assert delivered == [None, None]
     producer.close()
 
@@ -288,8 +281,7 @@ def test_garbage_collection_is_immediate() -> None:
 def test_no_warning_when_every_record_has_its_report(mock_bootstrap: str) -> None:
     """A producer that was flushed goes quietly."""
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0})
-    producer.produce("t", b"x")
-    assert producer.flush(10) == 0
+    send_one(producer, "t", b"x")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         del producer
@@ -503,8 +495,7 @@ def test_close_waits_for_its_own_work_two_seconds_at_most(mode: str, monkeypatch
     """Threads that do not end, reports that do not come, records that do not leave."""
     for helper in (Sender, Asker, Metadata):
         monkeypatch.setattr(helper, "join", lambda self, timeout: time.sleep(timeout))
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}) as cluster:
         producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode, "log_level": 0})
         lane = engine_of(producer)
         lane.dispatcher.lanes.prepare()
@@ -537,8 +528,7 @@ def test_threads_that_close_together(mode: str) -> None:
         def producer_closed(self, producer: ProducerInfo, report: CloseReport) -> None:
             told.append(report)
 
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}) as cluster:
         for _ in range(20):
             told.clear()
             config = {"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode, "log_level": 0}
@@ -625,8 +615,7 @@ def test_close_inside_a_callback_is_refused(producer: SafeProducer) -> None:
         except CallbackReentryError as problem:
             refused.append(problem)
 
-    producer.produce("close", b"x", on_delivery=close)
-    assert producer.flush(10) == 0
+    send_one(producer, "close", b"x", on_delivery=close)
     assert "close()" in str(refused[0])
 
 
@@ -662,8 +651,7 @@ def test_a_producer_cannot_be_pickled(producer: SafeProducer) -> None:
 def test_close_does_not_wait_for_records_reported_as_unknown() -> None:
     """A batch whose deadline passed without an answer is still inside librdkafka; close() releases it."""
     outcomes: list[str] = []
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}) as cluster:
         producer = SafeProducer(
             {
                 "bootstrap.servers": cluster.bootstrap,
@@ -672,11 +660,9 @@ def test_close_does_not_wait_for_records_reported_as_unknown() -> None:
                 "log_level": 0,
             }
         )
-        producer.produce("t", b"warm", partition=0)
-        assert producer.flush(10) == 0
+        send_one(producer, "t", b"warm", partition=0)
         cluster.pause(1)
-        producer.produce("t", b"v", partition=0, on_delivery=lambda error, _: outcomes.append(error.outcome))
-        assert producer.flush(10) == 0
+        send_one(producer, "t", b"v", partition=0, on_delivery=lambda error, _: outcomes.append(error.outcome))
         assert outcomes == ["unknown"]
         started = time.monotonic()
         assert producer.close(10)

@@ -9,6 +9,7 @@ import pytest
 from safeproducer import Hook, RecordsLost, SafeProducer
 from safeproducer.runtime.log import logger
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 
 MODES = ["auto", "held", "passthrough"]
 
@@ -38,11 +39,7 @@ def broken() -> Iterator[BrokenFilter]:
     log.removeFilter(found)
 
 
-@pytest.fixture
-def brokers() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=1) as made:
-        made.create_topic("t", 1)
-        yield made
+brokers = fake_cluster({"t": 1})
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -1,7 +1,6 @@
 """Records that ended in librdkafka without having been in a request are not written, and no others are."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,17 +9,14 @@ from safeproducer import Outcome, SafeProducer
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of, fake_cluster
 from tests.inside import engine_of
 
 TIMEOUT = {"message.timeout.ms": 2000, "log_level": 0}
 HELD = {"safeproducer.mode": "held", **TIMEOUT}
 
 
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=3) as cluster:
-        cluster.create_topic("t", partitions=3)
-        yield cluster
+cluster = fake_cluster({"t": 3}, brokers=3)
 
 
 class Ends:
@@ -116,8 +112,7 @@ def test_neighbours_in_the_lane_are_not_purged_with_it(cluster: FakeCluster) -> 
 @pytest.mark.parametrize("mode", ["auto", "held"])
 def test_without_a_producer_id_nothing_was_sent(mode: str) -> None:
     """An idempotent client waits for it: no broker was there."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}) as cluster:
         cluster.stop(1)
         ends = Ends(cluster, {"safeproducer.mode": mode, **TIMEOUT})
         ends.produce(10)

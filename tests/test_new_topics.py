@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 
 TOPICS = 10
 LATE = 0.7
@@ -35,8 +36,7 @@ def test_a_broker_that_hears_late_of_new_topics_fails_nothing(mode: str) -> None
             return _requests._topic(request, name, topic_id, None, UNKNOWN_TOPIC_OR_PARTITION)
         return answered(request, name, topic_id)
 
-    with FakeCluster(brokers=1) as cluster, mock.patch.object(_requests, "_asked_for", asked_for):
-        cluster.create_topic("warm", 3)
+    with cluster_of({"warm": 3}) as cluster, mock.patch.object(_requests, "_asked_for", asked_for):
         config = {"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode, "log_level": 0}
         with SafeProducer(config) as producer:
             for partition in range(3):

@@ -10,7 +10,7 @@ import pytest
 from safeproducer import SafeProducer
 from safeproducer.kafka import lane_client
 from safeproducer.pipeline import engine
-from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,7 @@ def test_client_without_cluster_id_says_so(monkeypatch: pytest.MonkeyPatch) -> N
 
     for module in (lane_client, engine, sys.modules[SafeProducer.__module__]):
         monkeypatch.setattr(module, "KNOWS_CLUSTER_ID", False)
-    with FakeCluster() as cluster:
-        cluster.create_topic("t")
+    with cluster_of({"t": 1}, 3) as cluster:
         assert lane_client.is_asked(Old({"bootstrap.servers": cluster.bootstrap}), "t", 5.0)
         producer = SafeProducer({"bootstrap.servers": cluster.bootstrap})
         with pytest.raises(AttributeError, match=rf"2\.16 or newer, and this is {confluent_kafka.__version__}"):

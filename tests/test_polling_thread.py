@@ -11,7 +11,7 @@ import pytest
 
 from safeproducer import SafeProducer
 from safeproducer.pipeline import polling
-from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 from tests.inside import engine_of
 
 ROUND_TRIP = 0.03
@@ -54,8 +54,7 @@ def times_to_report(producer: SafeProducer, records: int, gap: float = GAP) -> l
 
 @pytest.mark.parametrize("mode", ["held", "auto"])
 def test_a_record_is_not_kept_waiting_by_a_poll_of_another_thread(mode: str) -> None:
-    with FakeCluster(brokers=1) as cluster, mock.patch.object(polling, "_LONG_SLICE", 1.0):
-        cluster.create_topic("t", PARTITIONS)
+    with cluster_of({"t": PARTITIONS}) as cluster, mock.patch.object(polling, "_LONG_SLICE", 1.0):
         cluster.delay(ROUND_TRIP, api="Produce")
         config = {"bootstrap.servers": cluster.bootstrap, "linger.ms": LINGER_MS, "safeproducer.mode": mode}
         with SafeProducer(config) as producer, polled(producer):
@@ -70,19 +69,17 @@ def test_a_record_is_not_kept_waiting_by_a_poll_of_another_thread(mode: str) -> 
 
 def test_events_that_the_sender_serves_are_not_taken_off_the_count_of_a_poll() -> None:
     """Statistics that come while the application is away are no reason to return less than 0, or 0 for a report."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t")
-        with SafeProducer({"bootstrap.servers": cluster.bootstrap}) as producer:
-            producer.produce("t", b"warm")
-            assert producer.flush(10) == 0
-            cluster.delay(2.0, api="Produce")
-            reports: list[Any] = []
-            producer.produce("t", b"x", on_delivery=lambda error, message: reports.append(error))
-            time.sleep(1.15)
-            counts = []
-            deadline = time.monotonic() + 10
-            while not reports:
-                assert time.monotonic() < deadline
-                counts.append(producer.poll(0))
-                time.sleep(0.01)
-            assert (min(counts), max(counts), sum(counts)) == (0, 1, 1)
+    with cluster_of({"t": 1}) as cluster, SafeProducer({"bootstrap.servers": cluster.bootstrap}) as producer:
+        producer.produce("t", b"warm")
+        assert producer.flush(10) == 0
+        cluster.delay(2.0, api="Produce")
+        reports: list[Any] = []
+        producer.produce("t", b"x", on_delivery=lambda error, message: reports.append(error))
+        time.sleep(1.15)
+        counts = []
+        deadline = time.monotonic() + 10
+        while not reports:
+            assert time.monotonic() < deadline
+            counts.append(producer.poll(0))
+            time.sleep(0.01)
+        assert (min(counts), max(counts), sum(counts)) == (0, 1, 1)

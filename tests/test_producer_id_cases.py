@@ -8,7 +8,7 @@ With Spark: integration/test_spark_producer_ids.py.
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ import pytest
 from safeproducer.producer_ids.ledger_places import Place
 from safeproducer.producer_ids.ledger_reader import LedgerReading, read_ledgers
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 
 ROOT = Path(__file__).resolve().parents[1]
 RATE = 3
@@ -111,12 +112,7 @@ for event in range(20):
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[FakeCluster]:
-    """One broker."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=1)
-        yield cluster
+cluster = fake_cluster({"t": 1}, scope="module")
 
 
 @pytest.fixture

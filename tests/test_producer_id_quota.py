@@ -1,7 +1,6 @@
 """KIP-936 from the producer's side: a refused producer ID costs confluent_kafka its records, and SafeProducer some
 time."""
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -15,7 +14,8 @@ from safeproducer.pipeline import turn
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.records import Record
 from safeproducer.testing import FakeCluster
-from tests.contract.support import poll_until
+from tests.clusters import cluster_of
+from tests.contract.support import poll_until, send_one
 from tests.inside import engine_of
 from tests.testing.raw import RawClient, make_batch
 
@@ -40,9 +40,7 @@ def use_up(cluster: FakeCluster, address: str) -> None:
 @pytest.fixture
 def exhausted() -> Iterator[FakeCluster]:
     """A cluster on which that is so."""
-    with FakeCluster(1) as cluster:
-        cluster.create_topic("t", 2)
-        cluster.create_topic("used", 1)
+    with cluster_of({"t": 2, "used": 1}) as cluster:
         use_up(cluster, cluster.bootstrap)
         yield cluster
 
@@ -62,9 +60,7 @@ def produced(
             headers=[("number", b"%d" % number)],
             on_delivery=lambda error, message: reports.append((error, message.value())),
         )
-    end = time.monotonic() + 20
-    while len(reports) < RECORDS and time.monotonic() < end:
-        producer.poll(0.1)
+    poll_until(producer, lambda: len(reports) >= RECORDS, 20)
     producer.close()
     return reports
 
@@ -127,8 +123,7 @@ def later(
 @LATER
 def test_records_that_another_leader_counts_again_are_sent_again(config: dict[str, Any], hooks: list[Hook]) -> None:
     """The guard counts an ID once in its life, each leader for itself: the new one refuses what the former one knew."""
-    with FakeCluster(2) as cluster:
-        cluster.create_topic("t", 1)
+    with cluster_of({"t": 1}, 2) as cluster:
         cluster.create_topic("used", 1)  # led by 2
         use_up(cluster, cluster.bootstrap.split(",")[1])
 
@@ -147,9 +142,7 @@ def test_records_that_a_leader_counts_again_after_a_rest_are_sent_again(
     config: dict[str, Any], hooks: list[Hook]
 ) -> None:
     """It knows an ID for as long as its windows go back, and others have used the quota up meanwhile."""
-    with FakeCluster(1) as cluster:
-        cluster.create_topic("t", 1)
-        cluster.create_topic("used", 1)
+    with cluster_of({"t": 1, "used": 1}) as cluster:
 
         def again(producer: SafeProducer) -> None:
             cluster.advance(REST)
@@ -176,20 +169,18 @@ def test_headers_go_again_with_the_first_records(exhausted: FakeCluster, hooks: 
 def test_a_later_record_with_headers_is_certainly_not_written() -> None:
     """librdkafka does not report headers: without them it must not go again."""
     reports: list[Any] = []
-    with FakeCluster(1) as cluster:
-        cluster.create_topic("t", 1)
-        cluster.create_topic("used", 1)
-        with (
-            mock.patch.object(DirectLane, "rest"),  # on probation it would be remembered
-            SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0}) as producer,
-        ):
-            producer.produce("t", b"first")
-            assert producer.flush(20) == 0
-            poll_until(producer, lambda: engine_of(producer).route.goes_direct)
-            cluster.advance(REST)
-            use_up(cluster, cluster.bootstrap)
-            producer.produce("t", b"v", headers={"a": b"b"}, on_delivery=lambda error, _: reports.append(error))
-            assert producer.flush(30) == 0
+    with (
+        cluster_of({"t": 1, "used": 1}) as cluster,
+        mock.patch.object(DirectLane, "rest"),  # on probation it would be remembered
+        SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0}) as producer,
+    ):
+        send_one(producer, "t", b"first")
+        poll_until(producer, lambda: engine_of(producer).route.goes_direct)
+        cluster.advance(REST)
+        use_up(cluster, cluster.bootstrap)
+        send_one(
+            producer, "t", b"v", headers={"a": b"b"}, on_delivery=lambda error, _: reports.append(error), seconds=30
+        )
     assert [error.outcome for error in reports] == [Outcome.NOT_WRITTEN]
 
 

@@ -34,6 +34,8 @@ from safeproducer.producer_ids.ledger_places import Place
 from safeproducer.settings.config import parse
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
+from tests.contract.support import send_one
 from tests.permit_count import permits_counted
 from tests.producer_ids.test_gate import INFO, Told
 
@@ -63,8 +65,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
     monkeypatch.setattr(guard, "_guards", {})
     monkeypatch.delenv(POLICY_VARIABLE, raising=False)
     monkeypatch.setenv(LEDGER_VARIABLE, "off")
-    with FakeCluster(1) as found:
-        found.create_topic("t", 2)
+    with cluster_of({"t": 2}) as found:
         yield found
 
 
@@ -111,8 +112,7 @@ def test_a_loop_is_told_by_default(cluster: FakeCluster, caplog: pytest.LogCaptu
     heard = Heard()
     for number in range(6):
         with started(cluster, "warn", 3, heard) as producer:
-            producer.produce("t", b"x")
-            assert producer.flush(10) == 0
+            send_one(producer, "t", b"x")
         assert len(heard.churn) == (number >= 3)
     assert len(writers(cluster)) == 6
     (event,) = heard.churn
@@ -131,8 +131,7 @@ def test_log_hook_error_and_doctor_say_the_same(
     heard = Heard()
     for _ in range(3):
         with started(cluster, "refuse", 3, heard) as producer:
-            producer.produce("t", b"x")
-            assert producer.flush(10) == 0
+            send_one(producer, "t", b"x")
     with started(cluster, "refuse", 3, heard) as last:
         refused = refusal_of(last)
     host = read_host(Place(str(tmp_path / "ledger")), {}, 3, paths=True)
@@ -155,8 +154,7 @@ def test_an_hour_that_one_with_a_lower_limit_used_up(
     monkeypatch.setenv(LEDGER_VARIABLE, str(tmp_path / "ledger"))
     heard = Heard()
     with started(cluster, "refuse", 1) as first:
-        first.produce("t", b"x")
-        assert first.flush(10) == 0
+        send_one(first, "t", b"x")
     with started(cluster, "refuse", 720, heard) as second:
         refused = refusal_of(second)
     (finding,) = host_over_limit(Examined(720, host=read_host(Place(str(tmp_path / "ledger")), {}, 720, paths=True)))
@@ -187,8 +185,7 @@ def test_off_says_nothing(cluster: FakeCluster, caplog: pytest.LogCaptureFixture
     heard = Heard()
     for _ in range(4):
         with started(cluster, "off", 2, heard) as producer:
-            producer.produce("t", b"x")
-            assert producer.flush(10) == 0
+            send_one(producer, "t", b"x")
             assert producer.snapshot().producer_ids == 1
     assert heard.churn == heard.limited == []
     assert not [record for record in caplog.records if "churn" in record.getMessage()]
@@ -198,8 +195,7 @@ def test_delay_delivers_when_the_next_id_is_there(cluster: FakeCluster) -> None:
     """The hour was used up by a start at 1 an hour; at 720 an hour the next ID is there after 5 s. One ID each."""
     heard = Heard()
     with started(cluster, "delay", 1) as first:
-        first.produce("t", b"x")
-        assert first.flush(10) == 0
+        send_one(first, "t", b"x")
     began = time.monotonic()
     with started(cluster, "delay", 720, heard) as second:
         for number in range(100):
@@ -217,8 +213,7 @@ def test_delay_delivers_when_the_next_id_is_there(cluster: FakeCluster) -> None:
 def test_records_that_wait_for_an_id_take_room_in_the_buffer(cluster: FakeCluster) -> None:
     """As any held record does: beyond the limit it is full, and what was accepted is delivered."""
     with started(cluster, "delay", 1) as first:
-        first.produce("t", b"x")
-        assert first.flush(10) == 0
+        send_one(first, "t", b"x")
     reports: list[Any] = []
     with started(cluster, "delay", 720, **{"queue.buffering.max.messages": 10}) as second:
         for number in range(10):
@@ -229,8 +224,7 @@ def test_records_that_wait_for_an_id_take_room_in_the_buffer(cluster: FakeCluste
                 second.produce("t", b"more")
         assert len(second) == 10
         assert second.flush(20) == 0
-        second.produce("t", b"room again")
-        assert second.flush(20) == 0
+        send_one(second, "t", b"room again")
     assert reports == [None] * 10
     assert len(cluster.log("t", 0)) + len(cluster.log("t", 1)) == 12
 
@@ -238,13 +232,11 @@ def test_records_that_wait_for_an_id_take_room_in_the_buffer(cluster: FakeCluste
 def test_a_record_that_cannot_wait_for_an_hour_fails_at_once(cluster: FakeCluster) -> None:
     """Certainly not written."""
     with started(cluster, "delay", 1) as first:
-        first.produce("t", b"x")
-        assert first.flush(10) == 0
+        send_one(first, "t", b"x")
     reports: list[Any] = []
     with started(cluster, "delay", 1, **{"message.timeout.ms": 5000}) as second:
         began = time.monotonic()
-        second.produce("t", b"x", on_delivery=lambda error, _: reports.append(error))
-        assert second.flush(5) == 0
+        send_one(second, "t", b"x", on_delivery=lambda error, _: reports.append(error), seconds=5)
         assert time.monotonic() - began < 1
     (error,) = reports
     assert isinstance(error, DeliveryError)
@@ -255,16 +247,14 @@ def test_a_record_that_cannot_wait_for_an_hour_fails_at_once(cluster: FakeCluste
 def test_waiting_reserves_nothing(cluster: FakeCluster) -> None:
     """Fifty that wait and are closed do not delay the next one."""
     with started(cluster, "delay", 1) as first:
-        first.produce("t", b"x")
-        assert first.flush(10) == 0
+        send_one(first, "t", b"x")
     began = time.monotonic()
     for _ in range(50):
         waiter = started(cluster, "delay", 720)
         waiter.produce("t", b"x")
         assert waiter.close(0.02).left == 1
     with started(cluster, "delay", 720) as last:
-        last.produce("t", b"x")
-        assert last.flush(15) == 0
+        send_one(last, "t", b"x", seconds=15)
     assert time.monotonic() - began < 8
     assert len(writers(cluster)) == 2
 
@@ -391,8 +381,7 @@ def test_records_without_idempotence_take_no_id(cluster: FakeCluster) -> None:
     heard = Heard()
     for _ in range(4):
         with started(cluster, "refuse", 1, heard, **{"enable.idempotence": False}) as producer:
-            producer.produce("t", b"x")
-            assert producer.flush(10) == 0
+            send_one(producer, "t", b"x")
     assert heard.churn == []
 
 
@@ -402,8 +391,7 @@ def test_passthrough_is_told_and_never_held(cluster: FakeCluster) -> None:
     for policy in ("delay", "refuse"):
         for _ in range(2):
             with started(cluster, policy, 1, heard, **{"safeproducer.mode": "passthrough"}) as producer:
-                producer.produce("t", b"x")
-                assert producer.flush(10) == 0
+                send_one(producer, "t", b"x")
     assert (len(heard.churn), heard.limited) == (1, [])
 
 
@@ -428,8 +416,7 @@ def test_a_hook_that_wants_records_sees_the_refusal(cluster: FakeCluster) -> Non
             self.errors.append(error)
 
     with started(cluster, "refuse", 1) as first:
-        first.produce("t", b"x")
-        assert first.flush(10) == 0
+        send_one(first, "t", b"x")
     with started(cluster, "refuse", 1, Refusals()) as second, pytest.raises(ProducerIdLimitError) as refused:
         second.produce("t", b"x")
     assert Refusals.errors == [refused.value]

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from safeproducer import SafeProducer
-from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 
 NOT_ENOUGH_REPLICAS = 19
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
@@ -18,8 +18,7 @@ LATE = 0.4
 
 @pytest.mark.parametrize("producer_class", [confluent_kafka.Producer, SafeProducer])
 def test_a_batch_rejected_for_now_has_another_partition_written_twice(producer_class: type[Producer]) -> None:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=2)
+    with cluster_of({"t": 2}) as cluster:
         config = {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
         extra = {"safeproducer.mode": "passthrough"} if producer_class is SafeProducer else {}
         producer = producer_class({**config, **extra})

@@ -6,7 +6,7 @@ Threads of this library stay threads: a greenlet that waits inside librdkafka wo
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 from tests.contract.support import run_script
 
 REPLACED = """
@@ -40,8 +40,7 @@ print(producer.flush(20), producer.close(20).delivered)
 @pytest.mark.parametrize("when", ["first", "late"])
 def test_threads_of_this_library_are_none_of_another_one(when: str, mode: str) -> None:
     """The one that asks for metadata, and the one that sends."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=2)
+    with cluster_of({"t": 2}) as cluster:
         body = f"import logging\nWHEN, MODE = {when!r}, {mode!r}\n{REPLACED}"
         result = run_script(SafeProducer, cluster.bootstrap, body)
         assert (result.returncode, result.stdout) == (0, "0 20\n"), result.stderr

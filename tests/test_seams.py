@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +14,8 @@ from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.policy.types import Lack, TopicPartition
 from safeproducer.testing import FakeCluster
-from tests.contract.support import wait_until
+from tests.clusters import fake_cluster
+from tests.contract.support import send_one, wait_until
 from tests.inside import engine_of
 
 PATIENCE = 20
@@ -29,11 +29,7 @@ class Observing(Hook):
         """It needs them for nothing."""
 
 
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=1) as made:
-        made.create_topic("t", partitions=1)
-        yield made
+cluster = fake_cluster({"t": 1})
 
 
 # --- reports are there -----------------------------------------------------------------------------------------------
@@ -70,12 +66,10 @@ def test_a_waker_that_raises_is_logged_and_stops_nothing(
         engine = engine_of(producer)
         engine.subscribe(raises)
         engine.subscribe(wakes := lambda: calls.append(1))
-        producer.produce("t", b"value", on_delivery=lambda error, _: reports.append(error))
-        assert producer.flush(PATIENCE) == 0
+        send_one(producer, "t", b"value", on_delivery=lambda error, _: reports.append(error))
         engine.unsubscribe(wakes)
         woken = len(calls)
-        producer.produce("t", b"value", on_delivery=lambda error, _: reports.append(error))
-        assert producer.flush(PATIENCE) == 0
+        send_one(producer, "t", b"value", on_delivery=lambda error, _: reports.append(error))
     assert reports == [None, None]
     assert woken == len(calls) == 1
     assert [record.levelno for record in caplog.records if "not obeyed" in str(record.exc_info)] == [logging.ERROR] * 2

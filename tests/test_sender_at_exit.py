@@ -9,7 +9,7 @@ import pytest
 import safeproducer
 from safeproducer import SafeProducer
 from safeproducer.kafka.lane_client import is_asked
-from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 from tests.contract.support import run_script
 from tests.inside import engine_of
 
@@ -17,8 +17,7 @@ from tests.inside import engine_of
 @pytest.fixture
 def bootstrap() -> Iterator[str]:
     """One broker that knows the topic."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}) as cluster:
         yield cluster.bootstrap
 
 

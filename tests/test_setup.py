@@ -4,12 +4,12 @@ import os
 import re
 import shutil
 import subprocess
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.contract.support import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = "basename bash cat chmod cut dirname env flock grep head mkdir mktemp readlink rm sed sha256sum sleep tail uniq"
@@ -176,7 +176,7 @@ def test_two_set_ups_at_once_install_once(machine: Machine) -> None:
     slow = f'echo "uv $*" >>"$calls"; while [ ! -e {gate} ]; do sleep 0.05; done'
     machine.install(Path(".cache/uv-venv/bin/uv"), slow)
     first = machine.start("scripts/demo")
-    wait_for(lambda: len(installs(machine)) == 1)
+    wait_until(lambda: len(installs(machine)) == 1)
     second = machine.start("scripts/demo")
     waiting = second.stderr.readline() if second.stderr else ""
     gate.touch()
@@ -255,11 +255,3 @@ def test_a_test_that_passes_alone_is_named(
     assert ("of the scenarios" in done.stdout) is ("of the former Kafka" in done.stdout) is (not arguments)
     assert ("UNSTEADY" in done.stderr and "test_0.py::test_x" in done.stderr) is unsteady
     assert ("part units ended with 134" in done.stderr and "Python error: Aborted" in done.stderr) is (code == 134)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Poll until `condition` holds; fail after 20 s."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0.02)

@@ -22,6 +22,7 @@ import pytest
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
 from tests.ahead import Ahead, ahead, started
+from tests.clusters import cluster_of
 from tests.mock_cluster import mock_cluster
 
 RECORDS = 3_000
@@ -56,8 +57,7 @@ def plays(request: pytest.FixtureRequest) -> Iterator[Ahead]:
 
 def play(name: str, *arguments: str) -> None:
     """One of the functions below, which fails as a test does."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t")
+    with cluster_of({"t": 1}) as cluster:
         globals()[name](cluster, *arguments)
 
 
@@ -422,8 +422,7 @@ def test_flush_waits_for_what_waits_for_linger_where_it_interrupted_a_callback()
 
     former = signal.signal(signal.SIGUSR1, handler)
     try:
-        with FakeCluster(brokers=1) as cluster:
-            cluster.create_topic("t", 1)
+        with cluster_of({"t": 1}) as cluster:
             settings = {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": False, "linger.ms": 1500}
             producer = SafeProducer({**settings, "log_level": 0})
             producer.produce("t", b"first", partition=0, on_delivery=report)

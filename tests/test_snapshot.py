@@ -7,6 +7,7 @@ import pytest
 
 from safeproducer import PartitionSnapshot, SafeProducer
 from safeproducer.testing import FakeCluster
+from tests.contract.support import poll_until, send_one
 
 
 def test_snapshot_counts_by_partition(producer: SafeProducer) -> None:
@@ -38,8 +39,7 @@ def test_snapshot_is_a_frozen_value(producer: SafeProducer) -> None:
 def test_repr_says_who_where_and_how_much(producer: SafeProducer) -> None:
     """The designed summary, before and after."""
     servers = producer.snapshot().bootstrap_servers
-    producer.produce("snap", b"x")
-    assert producer.flush(10) == 0
+    send_one(producer, "snap", b"x")
     summary = "1 accepted, 1 delivered, 0 failed, 0 unresolved"
     assert repr(producer) == f"<SafeProducer 'rdkafka' to {servers} open: {summary}>"
     producer.close()
@@ -51,9 +51,7 @@ def test_explain_says_why_records_wait_and_what_to_do(unreachable: dict[str, obj
     producer = SafeProducer(unreachable)
     assert producer.explain() == "Nothing waits: 0 record(s) delivered, 0 failed."
     producer.produce("snap", b"x")
-    deadline = time.monotonic() + 10
-    while "127.0.0.1:1" not in producer.explain() and time.monotonic() < deadline:
-        producer.poll(0.1)
+    poll_until(producer, lambda: "127.0.0.1:1" in producer.explain())
     sentence = producer.explain("snap")
     assert sentence.startswith("1 record(s) wait for snap: the last client error was")
     assert "bootstrap.servers" in sentence
@@ -68,8 +66,7 @@ def test_an_unknown_partition_fails_on_no_partition(producer: SafeProducer) -> N
     Of a topic that the client has not heard of yet; it asks for the first one by itself, and would raise soon.
     """
     producer.produce("first", b"x")
-    producer.produce("snap", b"x", partition=999)
-    assert producer.flush(20) == 0
+    send_one(producer, "snap", b"x", partition=999)
     account = producer.snapshot()
     assert (account.delivered, account.failed, account.unresolved) == (1, 1, 0)
 

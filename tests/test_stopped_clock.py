@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 
 MODES = {"auto": {}, "held": {"safeproducer.mode": "held"}}
 HANGS = 20.0
@@ -49,8 +49,7 @@ def test_no_call_waits_for_ever_for_a_clock_that_was_stopped(mode: str) -> None:
         answers.append(producer.poll(0.05))
         answers.append(bool(producer.close(10)))
 
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", 1)
+    with cluster_of({"t": 1}) as cluster:
         thread = threading.Thread(target=work, daemon=True)
         with stopped():
             thread.start()

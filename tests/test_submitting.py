@@ -3,7 +3,6 @@
 import gc
 import threading
 import weakref
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
@@ -14,6 +13,7 @@ from safeproducer.aio import DeliveredRecord, NotWritten, OutcomeUnknown
 from safeproducer.pipeline.polling import Serving
 from safeproducer.pipeline.transactions import Transactions
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 from tests.contract.support import wait_until
 
 PATIENCE = 30
@@ -21,11 +21,7 @@ HELD = {"safeproducer.mode": "held", "linger.ms": 60_000, "log_level": 0}
 MOCK = {"test.mock.num.brokers": 1, "transactional.id": "tx", "log_level": 0}
 
 
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=1) as made:
-        made.create_topic("t", partitions=1)
-        yield made
+cluster = fake_cluster({"t": 1})
 
 
 def serving() -> int:

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
 
@@ -10,6 +10,7 @@ import pytest
 
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 from tests.inside import engine_of
 
 HELD = {"safeproducer.mode": "held"}
@@ -22,11 +23,7 @@ class TimeLimitError(Exception):
     """As rq and stopit raise it: by PyThreadState_SetAsyncExc, at any instruction of a thread."""
 
 
-@pytest.fixture
-def brokers() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=1) as made:
-        made.create_topic("t", 1)
-        yield made
+brokers = fake_cluster({"t": 1})
 
 
 def start(brokers: FakeCluster, **settings: Any) -> SafeProducer:

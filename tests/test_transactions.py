@@ -27,6 +27,8 @@ from safeproducer.aio import AsyncSafeProducer
 from safeproducer.policy.expiry import DAY, Horizon, Source
 from safeproducer.runtime import interrupts
 from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
+from tests.contract.support import send_one
 from tests.inside import engine_of
 from tests.mock_cluster import mock_cluster
 
@@ -109,8 +111,7 @@ def test_close_ends_though_nobody_aborts_its_transaction() -> None:
     )
     producer.init_transactions(30)
     producer.begin_transaction()
-    producer.produce("topic", b"v")
-    assert producer.flush(20) == 0
+    send_one(producer, "topic", b"v")
     brokers.close()
     closing = threading.Thread(target=producer.close, args=(0.5,), daemon=True)
     closing.start()
@@ -125,8 +126,7 @@ def test_close_raises_no_fatal_error_again(
 ) -> None:
     """Whoever was told of it closes the producer, and needs its report."""
     producer.begin_transaction()
-    producer.produce("topic", b"v")
-    assert producer.flush(20) == 0
+    send_one(producer, "topic", b"v")
     plant_fatal(producer)
     with pytest.raises(FatalError):  # noqa: PT012
         getattr(producer, method)(10)
@@ -225,8 +225,9 @@ def test_flush_in_a_signal_handler_that_interrupted_a_callback(mock_bootstrap: s
         if "transactional.id" in settings:
             producer.init_transactions(30)
             producer.begin_transaction()
-        producer.produce("topic", b"v", on_delivery=lambda error, message: signal.raise_signal(signal.SIGUSR1))
-        assert producer.flush(60) == 0
+        send_one(
+            producer, "topic", b"v", on_delivery=lambda error, message: signal.raise_signal(signal.SIGUSR1), seconds=60
+        )
     finally:
         signal.signal(signal.SIGUSR1, former)
     assert len(took) == 1
@@ -255,9 +256,7 @@ def test_a_long_rest_is_warned_of_once(mock_bootstrap: str, caplog: pytest.LogCa
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
     """With ten records to read."""
-    with FakeCluster(brokers=1) as made:
-        made.create_topic("in", partitions=1)
-        made.create_topic("out", partitions=1)
+    with cluster_of({"in": 1, "out": 1}) as made:
         with SafeProducer({"bootstrap.servers": made.bootstrap, "log_level": 0}) as writer:
             for number in range(10):
                 writer.produce("in", b"%d" % number, partition=0)

@@ -4,7 +4,7 @@ That confluent_kafka's report of them is without an error is in tests/contract/t
 librdkafka has stopped to conclude, and without_offset.py can go.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError
 
 from safeproducer import DeliveryError, Hook, Record, SafeProducer
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 from tests.contract.support import poll_until
 from tests.inside import engine_of
 
@@ -22,11 +23,7 @@ LATE = 0.4
 Send = Callable[[Any, bytes, Callable[..., Any]], object]
 
 
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=1) as made:
-        made.create_topic("t", partitions=2)
-        yield made
+cluster = fake_cluster({"t": 2})
 
 
 class Resolved(Hook):

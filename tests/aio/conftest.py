@@ -1,19 +1,14 @@
 """One cluster for each test, and each event loop that there is."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from safeproducer.testing import FakeCluster
 from tests.aio import support
+from tests.clusters import fake_cluster
 
-
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=3) as made:
-        made.create_topic("t", partitions=support.PARTITIONS)
-        yield made
+cluster = fake_cluster({"t": support.PARTITIONS}, brokers=3)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])

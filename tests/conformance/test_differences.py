@@ -213,10 +213,7 @@ def test_null_instead_of_records(cluster: Target) -> None:
                 produce(client, 9, name, None)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [("segment.bytes", "1048576"), ("cleanup.policy", "compact")],
-)
+@pytest.mark.parametrize("change", [("segment.bytes", "1048576"), ("cleanup.policy", "compact")])
 def test_configs_that_would_not_act_are_refused(
     cluster: Target, client: RawClient, untouched: str, change: tuple[str, str]
 ) -> None:

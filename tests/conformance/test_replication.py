@@ -267,12 +267,7 @@ def test_a_move_that_is_held_back(cluster3: Target) -> None:
             assert reassign(leader, name, [new]) == 0
             assert moves(leader, {name: [0]}) == {
                 name: [
-                    {
-                        "partition_index": 0,
-                        "replicas": [new, old],
-                        "adding_replicas": [new],
-                        "removing_replicas": [old],
-                    }
+                    {"partition_index": 0, "replicas": [new, old], "adding_replicas": [new], "removing_replicas": [old]}
                 ]
             }
             assert name in moves(leader)

@@ -110,12 +110,7 @@ def test_a_log_in_without_headers(secure: Target) -> None:
 
 @pytest.mark.parametrize(
     ("before", "api"),
-    [
-        ([], "Metadata"),
-        ([], "SaslAuthenticate"),
-        (["ApiVersions"], "ApiVersions"),
-        (["ApiVersions"], "Produce"),
-    ],
+    [([], "Metadata"), ([], "SaslAuthenticate"), (["ApiVersions"], "ApiVersions"), (["ApiVersions"], "Produce")],
 )
 def test_a_request_before_a_handshake_ends_the_connection(stranger: RawClient, before: list[str], api: str) -> None:
     """Without an answer."""

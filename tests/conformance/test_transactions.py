@@ -352,9 +352,7 @@ def test_a_batch_that_adds_its_partition(tx: Tx, topic: str, state: str) -> None
 
 @pytest.mark.parametrize("version", [10, 11, 12])
 @pytest.mark.parametrize(
-    ("changes", "error"),
-    [({"epoch": 7}, INVALID_EPOCH), ({"producer_id": 5}, INVALID_MAPPING)],
-    ids=str,
+    ("changes", "error"), [({"epoch": 7}, INVALID_EPOCH), ({"producer_id": 5}, INVALID_MAPPING)], ids=str
 )
 def test_batches_of_strangers(tx: Tx, version: int, changes: dict[str, Any], error: int) -> None:
     """Another epoch, another producer, another transaction."""

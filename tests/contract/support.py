@@ -52,12 +52,25 @@ def wait_until(condition: Callable[[], Any], timeout: float = 10, pause: float =
     return value
 
 
-def poll_until(producer: Any, condition: Callable[[], Any], timeout: float = 10, pause: float = 0.05) -> None:
+def poll_until(producer: Any, condition: Callable[[], Any], timeout: float = 30, pause: float = 0.05) -> None:
     """Poll `producer`, for `pause` seconds each time, until `condition` is true; fails after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
-        assert time.monotonic() < deadline, f"not true within {timeout} s of polling"
+        assert time.monotonic() < deadline, (f"not true within {timeout} s", getattr(producer, "explain", str)())
         producer.poll(pause)
+
+
+def send_one(producer: Any, *arguments: Any, seconds: float = 30, **named: Any) -> None:
+    """Produce one record, and flush."""
+    producer.produce(*arguments, **named)
+    assert producer.flush(seconds) == 0
+
+
+def reports_of(producer: Any, *arguments: Any, seconds: float = 30, **named: Any) -> Reports:
+    """As `send_one`; the report of the record."""
+    reports = Reports()
+    send_one(producer, *arguments, seconds=seconds, on_delivery=reports, **named)
+    return reports
 
 
 def error_of(exception: BaseException) -> KafkaError:
@@ -79,10 +92,5 @@ def run_script(cls: type, bootstrap: str, body: str, timeout: float = 30) -> sub
         f"{body}\n"
     )
     return subprocess.run(
-        [sys.executable, "-u", "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        cwd=PROJECT,
-        check=False,
+        [sys.executable, "-u", "-c", script], capture_output=True, text=True, timeout=timeout, cwd=PROJECT, check=False
     )

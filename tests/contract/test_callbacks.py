@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from tests.contract.support import NOWHERE, Reports, poll_until, wait_until
+from tests.contract.support import NOWHERE, Reports, poll_until, send_one, wait_until
 
 
 class Collector:
@@ -38,8 +38,7 @@ def test_any_callable_is_called_once_with_error_and_message(producer: Any, topic
         "object": collector,
         "partial": functools.partial(Collector.method, collector),
     }[form]
-    producer.produce(topic, b"v", **{keyword: callback})
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"v", **{keyword: callback})
     [(error, message)] = collector.calls
     assert error is None
     assert message.value() == b"v"
@@ -48,8 +47,7 @@ def test_any_callable_is_called_once_with_error_and_message(producer: Any, topic
 def test_callback_wins_over_on_delivery(producer: Any, topic: str) -> None:
     """With both names given, `callback` is the one that is called."""
     first, second = Reports(), Reports()
-    producer.produce(topic, b"v", callback=first, on_delivery=second)
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"v", callback=first, on_delivery=second)
     assert (len(first), len(second)) == (1, 0)
 
 
@@ -58,8 +56,7 @@ def test_configured_callback_serves_records_without_one(make: Any, topic: str, a
     """`on_delivery` of the configuration is called for every record whose own callback is missing or None."""
     configured = Reports()
     producer = make({"on_delivery": configured})
-    producer.produce(topic, b"v", **arguments)
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"v", **arguments)
     assert configured.message.value() == b"v"
 
 
@@ -67,8 +64,7 @@ def test_own_callback_replaces_the_configured_one(make: Any, topic: str) -> None
     """A record's own callback is called instead of the configured one, not beside it."""
     configured, own = Reports(), Reports()
     producer = make({"on_delivery": configured})
-    producer.produce(topic, b"v", on_delivery=own)
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"v", on_delivery=own)
     assert (len(configured), len(own)) == (0, 1)
 
 
@@ -79,8 +75,7 @@ def test_only_error_reports_are_called_when_asked_for(make: Any, topic: str, giv
     config = {"on_delivery": reports} if given == "configured" else {}
     arguments = {"on_delivery": reports} if given == "own" else {}
     producer = make({"delivery.report.only.error": True, **config})
-    producer.produce(topic, b"v", **arguments)
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"v", **arguments)
     assert len(producer) == 0
     assert reports == []
     failing = make({"delivery.report.only.error": True, "bootstrap.servers": NOWHERE, **config})
@@ -139,8 +134,7 @@ def test_produce_inside_a_callback(producer: Any, cluster: Any, topic: str) -> N
         if len(seen) < 4:
             producer.produce(topic, b"x" * (len(seen) + 1), partition=0, on_delivery=chain)
 
-    producer.produce(topic, b"x", partition=0, on_delivery=chain)
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"x", partition=0, on_delivery=chain)
     assert seen == [b"x", b"xx", b"xxx", b"xxxx"]
     assert cluster.values(topic) == seen
 
@@ -168,16 +162,14 @@ def test_purge_inside_a_callback(make: Any, topic: str) -> None:
     reports = Reports()
     producer.produce(topic, b"first", on_delivery=lambda *_: producer.purge())
     producer.purge()
-    producer.produce(topic, b"second", on_delivery=reports)
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"second", on_delivery=reports)
     assert reports.codes == [KafkaError._PURGE_QUEUE]
 
 
 def test_list_topics_inside_a_callback(producer: Any, topic: str) -> None:
     """A callback may ask for metadata."""
     found: list[Any] = []
-    producer.produce(topic, b"v", on_delivery=lambda *_: found.append(producer.list_topics(topic, 10)))
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"v", on_delivery=lambda *_: found.append(producer.list_topics(topic, 10)))
     assert topic in found[0].topics
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from tests.contract.support import NOWHERE, error_of, wait_until
+from tests.contract.support import NOWHERE, error_of, send_one, wait_until
 
 QUIET = {"bootstrap.servers": NOWHERE, "log_level": 0}
 
@@ -92,21 +92,13 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception]]] = {
     "idempotence-and-acks": (({"enable.idempotence": True, "acks": 1},), {}, KafkaException),
     "idempotence-and-in-flight": (({"enable.idempotence": True, "max.in.flight": 6},), {}, KafkaException),
     "idempotence-and-retries": (({"enable.idempotence": True, "retries": 0},), {}, KafkaException),
-    "transactions-without-idempotence": (
-        ({"transactional.id": "t", "enable.idempotence": False},),
-        {},
-        KafkaException,
-    ),
+    "transactions-without-idempotence": (({"transactional.id": "t", "enable.idempotence": False},), {}, KafkaException),
     "message-timeout-over-transaction-timeout": (
         ({"transactional.id": "t", "message.timeout.ms": 9000, "transaction.timeout.ms": 5000},),
         {},
         KafkaException,
     ),
-    "missing-ca-file": (
-        ({"security.protocol": "ssl", "ssl.ca.location": "/no/such/file"},),
-        {},
-        KafkaException,
-    ),
+    "missing-ca-file": (({"security.protocol": "ssl", "ssl.ca.location": "/no/such/file"},), {}, KafkaException),
     "missing-plugin": (({"plugin.library.paths": "no-such-plugin"},), {}, KafkaException),
     "on_delivery-int": (({"on_delivery": 5},), {}, KafkaException),
     "on_delivery-none": (({"on_delivery": None},), {}, KafkaException),
@@ -162,8 +154,7 @@ def test_keyword_wins_over_dict(producer_class: type, cluster: Any, topic: str) 
     producer = producer_class(
         {"bootstrap.servers": NOWHERE, "log_level": 0}, **{"bootstrap.servers": cluster.bootstrap}
     )
-    producer.produce(topic, b"v")
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"v")
     producer.close()
 
 
@@ -171,8 +162,7 @@ def test_topic_settings_take_effect(make: Any, cluster: Any, topic: str) -> None
     """A setting under default.topic.config holds as if it stood beside the others."""
     producer = make({"bootstrap.servers": NOWHERE, "default.topic.config": {"message.timeout.ms": 200}})
     errors: list[Any] = []
-    producer.produce("t", b"v", on_delivery=lambda error, _message: errors.append(error.name()))
-    assert producer.flush(10) == 0
+    send_one(producer, "t", b"v", on_delivery=lambda error, _message: errors.append(error.name()))
     assert errors == ["_MSG_TIMED_OUT"]
 
 
@@ -181,8 +171,7 @@ def test_acks_setting(make: Any, cluster: Any, topic: str, acks: Any) -> None:
     """Whatever acks says, a record is reported once and is in the log; with acks=0 without an offset."""
     producer = make({"acks": acks})
     reports: list[Any] = []
-    producer.produce(topic, b"v", on_delivery=lambda error, message: reports.append((error, message)))
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"v", on_delivery=lambda error, message: reports.append((error, message)))
     [(error, message)] = reports
     assert error is None
     assert message.offset() == (None if acks == 0 else 0)

@@ -22,7 +22,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from safeproducer.aio import AIOProducer, NotWritten
 from safeproducer.testing import FakeCluster
-from tests.contract.support import NOWHERE, Reports, error_of, poll_until, run_script, wait_until
+from tests.clusters import cluster_of
+from tests.contract.support import NOWHERE, Reports, error_of, poll_until, run_script, send_one, wait_until
 
 
 @pytest.fixture
@@ -306,8 +307,7 @@ def test_close_after_an_unfinished_init_transactions(producer_class: type, is_st
 
 def test_begin_after_a_commit_without_an_answer(producer_class: type, is_stock: bool) -> None:
     """confluent_kafka has to call commit_transaction() until it ends. SafeProducer may begin another transaction."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t")
+    with cluster_of({"t": 1}) as cluster:
         config = {"bootstrap.servers": cluster.bootstrap, "transactional.id": "t", "log_level": 0}
         producer: Any = producer_class(config)
         producer.init_transactions(20)
@@ -484,15 +484,13 @@ def test_failed_reports_tell_the_outcome(make: Any, is_stock: bool) -> None:
 def test_a_record_that_nobody_acknowledged(producer_class: type, is_stock: bool) -> None:
     """The leader refuses the first batch, and does not know the producer when the second comes. confluent_kafka calls
     both delivered; SafeProducer has the first sent again before the second leaves."""
-    from safeproducer.testing import FakeCluster  # noqa: PLC0415 - the mock cluster cannot do it
 
     told: dict[bytes, Any] = {}
 
     def report(error: Any, message: Any) -> None:
         told[message.value()] = None if error is None else getattr(error, "outcome", error.name())
 
-    with FakeCluster(brokers=1) as fake:
-        fake.create_topic("t")
+    with cluster_of({"t": 1}) as fake:
         fake.delay(0.4, api="Produce")
         fake.fail_next("Produce", KafkaError.UNKNOWN_TOPIC_OR_PART, topic="t", partition=0)
         settings = {"bootstrap.servers": fake.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
@@ -715,8 +713,7 @@ def test_tracers_that_replace_the_class(
     trace()
     in_place = make(cls=confluent_kafka.Producer)
     for producer, value in ((by_name, b"by name"), (in_place, b"in place")):
-        producer.produce(topic, value)
-        assert producer.flush(10) == 0
+        send_one(producer, topic, value)
     headers = {message.value(): message.headers() for message in cluster.read(topic)}
     assert headers == {
         b"by name": [("traceparent", b"by name")] if is_stock else None,
@@ -726,7 +723,6 @@ def test_tracers_that_replace_the_class(
 
 def test_a_retry_that_its_leader_has_forgotten(producer_class: Any, is_stock: bool) -> None:
     """confluent_kafka: written twice and delivered. SafeProducer: once, of unknown outcome (KIP-854)."""
-    from safeproducer.testing import FakeCluster  # noqa: PLC0415 - the mock cluster cannot do it
 
     names = ("producer.id.expiration.ms", "producer.id.expiration.check.interval.ms")
     with FakeCluster(brokers=1, broker_config=dict(zip(names, ("3000", "100"), strict=True))) as fake:
@@ -734,8 +730,7 @@ def test_a_retry_that_its_leader_has_forgotten(producer_class: Any, is_stock: bo
         own = {} if is_stock else {"safeproducer.expiry.ms": 3000}
         producer = producer_class({"bootstrap.servers": fake.bootstrap, "enable.idempotence": True, **own})
         told: list[Any] = []
-        producer.produce("t", b"warm")
-        assert producer.flush(10) == 0
+        send_one(producer, "t", b"warm")
         fake.lose_acks(1)
         producer.produce("t", b"lost", on_delivery=lambda error, _: told.append(error))
         poll_until(producer, lambda: len(fake.log("t")) == 2)

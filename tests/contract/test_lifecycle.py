@@ -10,7 +10,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import cimpl
 
-from tests.contract.support import NOWHERE, Reports, run_script
+from tests.contract.support import NOWHERE, Reports, run_script, send_one
 
 CLOSED: dict[str, Callable[[Any], Any]] = {
     "produce": lambda producer: producer.produce("t", b"v"),
@@ -153,8 +153,7 @@ def test_init_can_be_repeated_after_it_failed(producer_class: type, cluster: Any
     with pytest.raises(confluent_kafka.KafkaException):
         producer.__init__({"no.such.setting": 1})
     producer.__init__({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    producer.produce(topic, b"v")
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"v")
     producer.close()
 
 
@@ -227,8 +226,7 @@ def test_producer_is_collected_without_close(producer_class: type, cluster: Any,
                 parent()
 
     producer = Tracked({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    producer.produce(topic, b"v")
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"v")
     del producer
     gc.collect()
     assert Tracked.alive == 0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.contract.support import NOWHERE, Reports, poll_until, wait_until
+from tests.contract.support import NOWHERE, Reports, poll_until, reports_of, wait_until
 
 SCHEDULING = 0.25
 """Seconds that a busy machine may add."""
@@ -150,9 +150,7 @@ def test_unreachable_cluster_keeps_the_records(make: Any) -> None:
 def test_records_expire_after_message_timeout(make: Any) -> None:
     """A record not delivered within message.timeout.ms is reported with _MSG_TIMED_OUT."""
     producer = make({"bootstrap.servers": NOWHERE, "message.timeout.ms": 300})
-    reports = Reports()
-    producer.produce("t", b"v", b"k", on_delivery=reports)
-    assert producer.flush(10) == 0
+    reports = reports_of(producer, "t", b"v", b"k")
     error, message = reports.only
     assert error is not None
     assert error.name() == "_MSG_TIMED_OUT"

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from safeproducer.testing import FakeCluster
-from tests.contract.support import Reports, error_of
+from tests.contract.support import Reports, error_of, reports_of, send_one
 
 SURROGATE = "\ud800"
 
@@ -109,17 +109,14 @@ def test_bad_argument_raises_behind_a_good_record(producer: Any, topic: str, kno
     for args, kwargs, raised in REFUSED.values():
         with pytest.raises(raised):
             producer.produce(*((topic, *args[1:]) if args[:1] == ("t",) else args), **kwargs)
-    reports = Reports()
-    producer.produce(topic, b"good", on_delivery=reports)
-    assert producer.flush(10) == 0
+    reports = reports_of(producer, topic, b"good")
     assert reports.codes == [None]
 
 
 @pytest.mark.parametrize("partition", [4, 2**31 - 1, -2, -1001, -(2**31)])
 def test_partition_outside_the_topic_raises_once_it_is_known(producer: Any, topic: str, partition: int) -> None:
     """Once the topic's metadata is known, a partition it does not have raises _UNKNOWN_PARTITION."""
-    producer.produce(topic, b"first")
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"first")
     with pytest.raises(KafkaException) as caught:
         producer.produce(topic, b"v", partition=partition)
     error = error_of(caught.value)
@@ -179,12 +176,7 @@ ACCEPTED: dict[str, tuple[tuple[Any, ...], dict[str, Any], bytes | None, bytes |
 
 @pytest.mark.parametrize(("args", "kwargs", "value", "key"), ACCEPTED.values(), ids=ACCEPTED.keys())
 def test_good_argument_arrives_as_bytes(
-    producer: Any,
-    topic: str,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    value: bytes | None,
-    key: bytes | None,
+    producer: Any, topic: str, args: tuple[Any, ...], kwargs: dict[str, Any], value: bytes | None, key: bytes | None
 ) -> None:
     """Every accepted form of value and key is reported as the bytes it stands for, and produce() returns None."""
     reports = Reports()
@@ -211,8 +203,7 @@ def test_topic_may_be_a_keyword(producer: Any, topic: str) -> None:
 def test_eight_positional_arguments_in_stock_order(producer: Any, cluster: Any, topic: str) -> None:
     """The order is topic, value, key, partition, callback, on_delivery, timestamp, headers."""
     reports, ignored = Reports(), Reports()
-    producer.produce(topic, b"v", b"k", 3, reports, ignored, 1_600_000_000_000, [("h", b"x")])
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"v", b"k", 3, reports, ignored, 1_600_000_000_000, [("h", b"x")])
     assert len(reports) == 1
     assert ignored == []
     [message] = cluster.read(topic)

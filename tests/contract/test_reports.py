@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
-from tests.contract.support import Reports
+from tests.contract.support import Reports, reports_of, send_one
 
 NOW_SLACK = 5_000
 """Milliseconds that clocks of client and test may differ by, scheduling included."""
@@ -30,9 +30,7 @@ def test_fields_of_a_delivered_message(producer: Any, topic: str) -> None:
 
 def test_report_carries_no_headers(producer: Any, cluster: Any, topic: str) -> None:
     """headers() of a report is None although the record in the log has them."""
-    reports = Reports()
-    producer.produce(topic, b"v", headers=[("h", b"1")], on_delivery=reports)
-    assert producer.flush(10) == 0
+    reports = reports_of(producer, topic, b"v", headers=[("h", b"1")])
     assert reports.message.headers() is None
     [message] = cluster.read(topic)
     assert message.headers() == [("h", b"1")]
@@ -56,8 +54,7 @@ def test_fields_of_a_failed_message(make: Any) -> None:
 
 def test_explicit_timestamp_is_in_the_log(producer: Any, cluster: Any, topic: str) -> None:
     """timestamp= in milliseconds is the record's create time."""
-    producer.produce(topic, b"v", partition=0, timestamp=1_234_567_890_123)
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"v", partition=0, timestamp=1_234_567_890_123)
     [message] = cluster.read(topic)
     assert message.timestamp() == (TIMESTAMP_CREATE_TIME, 1_234_567_890_123)
 
@@ -72,8 +69,7 @@ def test_automatic_timestamp_is_the_time_of_produce(
     producer.produce(topic, b"first", partition=0, **arguments)
     after = time.time() * 1000
     time.sleep(0.3)  # the gap between the two stamps is what is measured
-    producer.produce(topic, b"second", partition=0, **arguments)
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"second", partition=0, **arguments)
     first, second = (message.timestamp()[1] for message in cluster.read(topic))
     assert before - 2 <= first <= after + 2
     assert second - first >= 290
@@ -81,9 +77,7 @@ def test_automatic_timestamp_is_the_time_of_produce(
 
 def test_negative_timestamp_is_accepted(producer: Any, topic: str) -> None:
     """A negative timestamp is taken at the call."""
-    reports = Reports()
-    producer.produce(topic, b"v", timestamp=-1, on_delivery=reports)
-    assert producer.flush(10) == 0
+    reports = reports_of(producer, topic, b"v", timestamp=-1)
     assert len(reports) == 1
 
 
@@ -104,16 +98,14 @@ HEADERS: dict[str, tuple[Any, list[tuple[str, bytes | None]]]] = {
 @pytest.mark.parametrize(("given", "found"), HEADERS.values(), ids=HEADERS.keys())
 def test_headers_arrive(producer: Any, cluster: Any, topic: str, given: Any, found: list[Any]) -> None:
     """Names and values of headers, their order and repetitions are in the log."""
-    producer.produce(topic, b"v", headers=given)
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"v", headers=given)
     [message] = cluster.read(topic)
     assert message.headers() == found
 
 
 def test_header_name_of_bytes_arrives(producer: Any, cluster: Any, topic: str) -> None:
     """A name given as bytes is accepted; what arrives is a text made of it."""
-    producer.produce(topic, b"v", headers=[(b"a", b"1")])
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"v", headers=[(b"a", b"1")])
     [message] = cluster.read(topic)
     [(name, value)] = message.headers()
     assert name in ("a", "b'a'")
@@ -132,8 +124,7 @@ def test_caller_keeps_its_headers(producer: Any, topic: str) -> None:
 def test_none_and_empty_differ_in_the_log(producer: Any, cluster: Any, topic: str) -> None:
     """None is a null value (a tombstone) and b'' an empty one, for the key too."""
     producer.produce(topic, None, None, 0)
-    producer.produce(topic, b"", b"", 0)
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"", b"", 0)
     assert [(message.value(), message.key()) for message in cluster.read(topic)] == [(None, None), (b"", b"")]
 
 

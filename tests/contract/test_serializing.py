@@ -7,15 +7,10 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaException, SerializingProducer, cimpl
 from confluent_kafka.error import KeySerializationError, ValueSerializationError
-from confluent_kafka.serialization import (
-    IntegerSerializer,
-    MessageField,
-    SerializationContext,
-    StringSerializer,
-)
+from confluent_kafka.serialization import IntegerSerializer, MessageField, SerializationContext, StringSerializer
 
 from tests.contract.fixtures import discard
-from tests.contract.support import Reports
+from tests.contract.support import Reports, reports_of, send_one
 
 
 @pytest.fixture(params=["stock", "safe"])
@@ -46,9 +41,7 @@ def serializing(serializing_class: type, cluster: Any) -> Iterator[Callable[...,
 def test_key_and_value_are_serialized(serializing: Callable[..., Any], cluster: Any, topic: str) -> None:
     """Each side goes through its serializer, and the log holds the bytes."""
     producer = serializing(**{"key.serializer": IntegerSerializer(), "value.serializer": StringSerializer("utf_8")})
-    reports = Reports()
-    producer.produce(topic, key=5, value="\u00e9", on_delivery=reports)
-    assert producer.flush(10) == 0
+    reports = reports_of(producer, topic, key=5, value="\u00e9")
     assert (reports.message.key(), reports.message.value()) == (b"\0\0\0\5", "\u00e9".encode())
     [message] = cluster.read(topic)
     assert (message.key(), message.value()) == (b"\0\0\0\5", "\u00e9".encode())
@@ -58,8 +51,7 @@ def test_positional_order_has_the_key_first(serializing: Callable[..., Any], clu
     """The order is topic, key, value, partition, on_delivery, timestamp, headers: unlike Producer.produce()."""
     reports = Reports()
     producer = serializing()
-    producer.produce(topic, b"k", b"v", 2, reports, 1_600_000_000_000, [("h", b"1")])
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"k", b"v", 2, reports, 1_600_000_000_000, [("h", b"1")])
     assert len(reports) == 1
     [message] = cluster.read(topic)
     assert (message.key(), message.value(), message.partition()) == (b"k", b"v", 2)
@@ -71,8 +63,7 @@ def test_without_serializers_bytes_pass(serializing: Callable[..., Any], cluster
     """Without serializers it takes what Producer takes."""
     producer = serializing()
     producer.produce(topic, key="k", value=b"v")
-    producer.produce(topic)
-    assert producer.flush(10) == 0
+    send_one(producer, topic)
     assert {(message.key(), message.value()) for message in cluster.read(topic)} == {(b"k", b"v"), (None, None)}
 
 
@@ -86,8 +77,7 @@ def test_serializers_get_object_and_context(serializing: Callable[..., Any], top
 
     producer = serializing(**{"key.serializer": record, "value.serializer": record})
     headers = [("h", b"1")]
-    producer.produce(topic, key="k", value=None, headers=headers)
-    assert producer.flush(10) == 0
+    send_one(producer, topic, key="k", value=None, headers=headers)
     assert calls == [("k", topic, MessageField.KEY, headers), (None, topic, MessageField.VALUE, headers)]
 
 
@@ -99,15 +89,13 @@ def test_serializer_may_add_headers(serializing: Callable[..., Any], cluster: An
         return bytes(thing)
 
     producer = serializing(**{"value.serializer": sign})
-    producer.produce(topic, value=b"v", headers=[("h", b"1")])
-    assert producer.flush(10) == 0
+    send_one(producer, topic, value=b"v", headers=[("h", b"1")])
     [message] = cluster.read(topic)
     assert message.headers() == [("h", b"1"), ("schema", b"7")]
 
 
 @pytest.mark.parametrize(
-    ("side", "raised"),
-    [("key.serializer", KeySerializationError), ("value.serializer", ValueSerializationError)],
+    ("side", "raised"), [("key.serializer", KeySerializationError), ("value.serializer", ValueSerializationError)]
 )
 def test_failing_serializer_raises_at_the_call(
     serializing: Callable[..., Any], topic: str, side: str, raised: type[Exception]

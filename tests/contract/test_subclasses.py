@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.support import NOWHERE, Reports, run_script
+from tests.contract.support import NOWHERE, Reports, reports_of, run_script
 
 TAKEN_ONCE = [
     "_topics",
@@ -143,9 +143,7 @@ def test_subclass_without_hash(make: Any, producer_class: type, topic: str) -> N
     one, other = make(cls=Equal), make(cls=Equal)
     assert one == other
     for producer in (one, other):
-        reports = Reports()
-        producer.produce(topic, b"v", on_delivery=reports)
-        assert producer.flush(10) == 0
+        reports = reports_of(producer, topic, b"v")
         assert reports.codes == [None]
 
 
@@ -205,9 +203,7 @@ def test_dataclass(make: Any, producer_class: type, topic: str, eq: bool, frozen
 
     cls = dataclass(eq=eq, frozen=frozen)(Data)
     producer = make(cls=cls, label="yours")
-    reports = Reports()
-    producer.produce(topic, b"v", on_delivery=reports)
-    assert producer.flush(10) == 0
+    reports = reports_of(producer, topic, b"v")
     assert reports.codes == [None]
     assert producer.label == "yours"
     assert producer.close()
@@ -227,9 +223,7 @@ def test_slots(make: Any, producer_class: type, topic: str) -> None:
             super().__init__(config)
 
     producer = make(cls=Slotted)
-    reports = Reports()
-    producer.produce(topic, b"v", on_delivery=reports)
-    assert producer.flush(10) == 0
+    reports = reports_of(producer, topic, b"v")
     assert reports.codes == [None]
     assert (producer._lane, producer.label) == ("left", "mine")
 
@@ -247,9 +241,7 @@ def test_attributes_from_nowhere(make: Any, producer_class: type, topic: str) ->
 
     producer = make(cls=Keeping)
     producer.label = "mine"
-    reports = Reports()
-    producer.produce(topic, b"v", on_delivery=reports)
-    assert producer.flush(10) == 0
+    reports = reports_of(producer, topic, b"v")
     assert reports.codes == [None]
     assert (producer.label, producer.other) == ("mine", "nothing")
     assert list(elsewhere) == ["label"]

@@ -11,6 +11,7 @@ from safeproducer import SafeProducer
 from safeproducer.hooks import Hook
 from safeproducer.records import Record
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 from tests.contract.support import poll_until
 from tests.inside import engine_of
 
@@ -59,12 +60,7 @@ WAYS = {
 EVERY_WAY = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 
 
-@pytest.fixture
-def brokers() -> Iterator[FakeCluster]:
-    """One broker with one partition."""
-    with FakeCluster(brokers=1) as made:
-        made.create_topic(TOPIC, 1)
-        yield made
+brokers = fake_cluster({TOPIC: 1})
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """What a leader is asked about its window (KIP-1269), and what is made of the answers of FakeCluster's brokers."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -10,16 +10,14 @@ from safeproducer.kafka.native import KafkaException
 from safeproducer.policy.client_reports import MANY
 from safeproducer.policy.window import Announcement, Source
 from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of, fake_cluster
 
 TOPIC_RETAINS = "producer.state.batches.to.retain"
 BROKER_RETAINS = "log." + TOPIC_RETAINS
 REQUEST_TIMED_OUT, TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 7, 29, 31
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=2) as found:
-        yield found
+running = fake_cluster({}, brokers=2, scope="module")
 
 
 @pytest.fixture
@@ -163,8 +161,7 @@ def test_a_broker_that_cannot_be_reached_says_nothing(cluster: FakeCluster, node
 
 def test_the_admin_client_logs_in_as_the_producer_does() -> None:
     """With its SASL settings, and none that only a producer understands."""
-    with FakeCluster(brokers=1, users={"alice": "secret"}) as cluster:
-        cluster.create_topic("t")
+    with cluster_of({"t": 1}, users={"alice": "secret"}) as cluster:
         config = {
             "bootstrap.servers": cluster.bootstrap,
             "security.protocol": "SASL_PLAINTEXT",

@@ -8,6 +8,8 @@ from confluent_kafka.cimpl import KafkaError, Message, Producer
 
 from safeproducer.policy.outcome import SHORTEST_BACKOFF, Outcome, outcome_of
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
+from tests.contract.support import send_one
 
 BACKOFF = 0.2
 MSG_SIZE_TOO_LARGE, TOPIC_AUTHORIZATION_FAILED = 10, 29
@@ -16,11 +18,8 @@ Disturbance = Callable[[FakeCluster, str], Iterator[None]]
 """A fault in up to three steps: before a record of this topic is produced, while its request is under way, after."""
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[FakeCluster]:
-    """Three brokers for all tests here; each test takes the faults back that it made."""
-    with FakeCluster(brokers=3) as running:
-        yield running
+cluster = fake_cluster({}, brokers=3, scope="module")
+"""Three brokers for all tests here; each test takes the faults back that it made."""
 
 
 def patient(cluster: FakeCluster, idempotent: bool, backoff: float = BACKOFF) -> Producer:
@@ -53,8 +52,7 @@ def topic(cluster: FakeCluster, producers: dict[bool, Producer]) -> str:
     name = f"topic-{uuid.uuid4().hex[:8]}"
     cluster.create_topic(name, partitions=1)
     for producer in producers.values():
-        producer.produce(name, b"warm")
-        assert producer.flush(10) == 0
+        send_one(producer, name, b"warm")
     return name
 
 
@@ -147,8 +145,7 @@ def test_requests_behind_a_failed_one_wait_too(cluster: FakeCluster) -> None:
     """Of four requests in flight the first fails, so the others are out of order: none comes again too soon."""
     cluster.create_topic("behind", partitions=1)
     producer = patient(cluster, idempotent=True)
-    producer.produce("behind", b"warm")
-    assert producer.flush(10) == 0
+    send_one(producer, "behind", b"warm")
     sent = requests(cluster)
     cluster.delay(0.1)
     cluster.fail_next("Produce", 7)
@@ -175,8 +172,7 @@ def test_a_refusal_at_the_first_attempt_is_reported_at_once(cluster: FakeCluster
         elapsed = message.latency()
         outcomes.append(outcome_of(error.name(), elapsed=elapsed, retry_backoff=backoff))
 
-    producer.produce(topic, b"refused", on_delivery=report)
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"refused", on_delivery=report)
     assert outcomes == [Outcome.NOT_WRITTEN]
     assert [record.value for record in cluster.log(topic)] == [b"warm", b"warm"]
 
@@ -190,8 +186,7 @@ def test_metadata_gives_an_authorization_error_to_a_record_that_is_in_the_log(
     cluster.fail_next("Metadata", TOPIC_AUTHORIZATION_FAILED)
     names: list[str] = []
     producer = producers[True]
-    producer.produce(topic, b"lost", on_delivery=lambda error, _: names.append(error.name()))
-    assert producer.flush(10) == 0
+    send_one(producer, topic, b"lost", on_delivery=lambda error, _: names.append(error.name()))
     assert names == ["TOPIC_AUTHORIZATION_FAILED"]
     assert requests(cluster) == before + 1
     assert [record.value for record in cluster.log(topic)] == [b"warm", b"warm", b"lost"]

@@ -15,14 +15,10 @@ from hypothesis import strategies as st
 from safeproducer.kafka.statistics import UNSENT, Statistics, read
 from safeproducer.policy.types import NEVER
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
+from tests.contract.support import send_one
 
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[FakeCluster]:
-    """Two brokers and one topic of three partitions."""
-    with FakeCluster(brokers=2) as running:
-        running.create_topic("orders", partitions=3)
-        yield running
+cluster = fake_cluster({"orders": 3}, brokers=2, scope="module")
 
 
 class Client:
@@ -110,8 +106,7 @@ def test_statistics_are_read_as_they_happened(cluster: FakeCluster, client: Clie
 
 def test_a_slow_broker_shows(cluster: FakeCluster, client: Client) -> None:
     """A request in flight, and its round trip in seconds."""
-    client.native.produce("orders", b"v", partition=0)
-    assert client.native.flush(10) == 0
+    send_one(client.native, "orders", b"v", partition=0)
     leader, _ = cluster.leader("orders", 0)
     client.until(lambda s: s.brokers[leader].rtt_floor is None)
     cluster.delay(0.25, broker=leader)
@@ -127,8 +122,7 @@ def test_a_slow_broker_shows(cluster: FakeCluster, client: Client) -> None:
 def test_late_answers_show_as_timeouts(cluster: FakeCluster) -> None:
     """A request is counted when it is given up, and once more when its records are sent again."""
     client = Client(cluster, **{"socket.timeout.ms": 300, "enable.idempotence": False})
-    client.native.produce("orders", b"v", partition=0)
-    assert client.native.flush(10) == 0
+    send_one(client.native, "orders", b"v", partition=0)
     leader, _ = cluster.leader("orders", 0)
     cluster.delay(5, broker=leader)
     client.native.produce("orders", b"v", partition=0)

@@ -9,6 +9,7 @@ import pytest
 from safeproducer import Hook, SafeProducer
 from safeproducer.hooks import LanesChanged, WindowChanged
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 
 BATCH = 5
 RETAIN = "producer.state.batches.to.retain"
@@ -42,10 +43,7 @@ class Changes(Hook):
 Make = Callable[..., SafeProducer]
 
 
-@pytest.fixture(scope="session")
-def running() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=2) as found:
-        yield found
+running = fake_cluster({}, brokers=2, scope="session")
 
 
 @pytest.fixture

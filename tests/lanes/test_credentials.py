@@ -1,10 +1,10 @@
 """Credentials that change while there are several lanes."""
 
-import time
-
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.fake.state.sasl import Credentials
+from tests.clusters import cluster_of
+from tests.contract.support import poll_until
 from tests.lanes.conftest import RETAIN
 from tests.lanes.traffic import Traffic
 
@@ -23,8 +23,7 @@ class Guard(Credentials):
 
 def test_new_credentials_reach_every_lane() -> None:
     """Those that exist, which were refused until then, and those that are made later."""
-    with FakeCluster(1, users={"alice": "secret"}) as cluster:
-        cluster.create_topic("t", 1)
+    with cluster_of({"t": 1}, users={"alice": "secret"}) as cluster:
         producer = SafeProducer(
             {
                 "bootstrap.servers": cluster.bootstrap,
@@ -43,9 +42,7 @@ def test_new_credentials_reach_every_lane() -> None:
         )
         for number in range(60):
             producer.produce("t", b"%d" % number, partition=0)
-        end = time.monotonic() + 10
-        while producer.snapshot().lanes < 3 and time.monotonic() < end:
-            producer.poll(0.05)
+        poll_until(producer, lambda: producer.snapshot().lanes >= 3)
         assert producer.snapshot().delivered == 0
         producer.set_sasl_credentials("alice", "secret")
         cluster.delay(0.02)

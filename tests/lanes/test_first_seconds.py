@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from safeproducer import SafeProducer
-from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 
 BATCH = 100
 BATCHES = 60
@@ -18,8 +18,7 @@ ROUND_TRIP = 0.1
 def test_a_burst_behind_the_first_record_leaves_by_the_lanes_for_far_brokers(ordering: str) -> None:
     """Only as much goes directly as is acknowledged until those are ready: some seconds' worth on a slow machine."""
     delivered: Counter[bytes] = Counter()
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}) as cluster:
         cluster.delay(ROUND_TRIP)
         producer = SafeProducer(
             {
@@ -65,8 +64,7 @@ def test_a_record_that_waited_and_is_refused_holds_nobody_up(ordering: str) -> N
     def report(error: KafkaError | None, _: object) -> None:
         codes[None if error is None else error.code()] += 1
 
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}) as cluster:
         cluster.pause(1)
         settings = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "safeproducer.ordering": ordering}
         producer = SafeProducer(settings)

@@ -3,24 +3,18 @@ own: once one of them has, the others are told, and none sends to the old leader
 """
 
 import time
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 
 TIMEOUT = 2.5
 """socket.timeout.ms, in seconds: how long a native producer takes to find out by itself."""
 SOON = 1.0
 
 
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=3) as made:
-        made.create_topic("t")
-        yield made
+cluster = fake_cluster({"t": 1}, brokers=3)
 
 
 def producer(cluster: FakeCluster, **settings: Any) -> SafeProducer:

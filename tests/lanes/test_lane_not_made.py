@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import KafkaError, KafkaException
 from safeproducer import Hook, SafeProducer
 from safeproducer.pipeline.lanes import native_producers
 from safeproducer.testing import FakeCluster
-from tests.contract.support import wait_until
+from tests.contract.support import send_one, wait_until
 
 BATCH = 10
 
@@ -56,8 +56,7 @@ def test_a_quota_is_waited_out_without_it(
         },
         hooks=[errors],
     )
-    producer.produce("t", b"warm", partition=0)
-    assert producer.flush(10) == 0
+    send_one(producer, "t", b"warm", partition=0)
     real = native_producers.NativeProducer
     cannot = Cannot()
     monkeypatch.setattr(native_producers, "NativeProducer", cannot)
@@ -86,6 +85,5 @@ def test_a_quota_is_waited_out_without_it(
     assert len([text for text in caplog.messages if "could not be made" in text]) == 1, "told once"
     assert all(after - before > 0.9 for before, after in pairwise(cannot.times)), "tried again after a second or more"
     monkeypatch.setattr(native_producers, "NativeProducer", real)
-    producer.produce("t", b"after", partition=0, on_delivery=report)
-    assert producer.flush(20) == 0
+    send_one(producer, "t", b"after", partition=0, on_delivery=report)
     producer.close()

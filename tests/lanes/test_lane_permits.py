@@ -9,6 +9,7 @@ from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.ledger_places import Place
 from safeproducer.producer_ids.ledger_reader import read_ledgers
 from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 from tests.lanes.conftest import BATCH, LATE, RETAIN, Changes, Make
 from tests.lanes.traffic import Traffic, most_unresolved
 from tests.permit_count import Permits, permits_counted
@@ -162,8 +163,7 @@ def test_a_broker_with_the_same_limit_refuses_no_lane(lanes: object) -> None:
         "safeproducer.producer.ids.policy": "refuse",
         "safeproducer.producer.ids.ledger": "off",
     }
-    with FakeCluster(1) as cluster, permits_counted() as permits:
-        cluster.create_topic("t")
+    with cluster_of({"t": 1}) as cluster, permits_counted() as permits:
         cluster.set_quota("producer_ids_rate", 12, user="ANONYMOUS")
         cluster.delay(0.1)
         with SafeProducer({"bootstrap.servers": cluster.bootstrap, **config}) as producer:

@@ -25,6 +25,8 @@ from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes import lane_pool, native_producers
 from safeproducer.pipeline.renewal import Former
 from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of, fake_cluster
+from tests.contract.support import wait_until
 from tests.inside import engine_of
 from tests.lanes.test_lane_not_made import Cannot
 from tests.lanes.traffic import Traffic
@@ -51,10 +53,7 @@ class Renewals(Hook):
         self.fatal.append(error)
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=2) as found:
-        yield found
+running = fake_cluster({}, brokers=2, scope="module")
 
 
 @pytest.fixture
@@ -279,8 +278,7 @@ def test_a_fatal_error_that_a_signal_handler_took_away_is_followed_all_the_same(
 @pytest.mark.parametrize("mode", ["auto", "held"])
 def test_a_topic_made_anew_by_the_rule_of_kafka_4_5(make: Any, told: Renewals, mode: str) -> None:
     """The first batch is refused for good, and records of the new topic are written all the same."""
-    with FakeCluster(1, kafka="4.5") as newer:
-        newer.create_topic("t")
+    with cluster_of({"t": 1}, kafka="4.5") as newer:
         admin = AdminClient({"bootstrap.servers": newer.bootstrap, "log_level": 0})
         producer = make(newer, mode)
         for number in range(1, 4):
@@ -444,10 +442,7 @@ def test_what_was_purged_is_told_though_the_sender_may_sleep(
     load.send(10)
     plant_fatal(producer)
     load.until(lambda: producer.snapshot().renewals == 1)
-    deadline = time.monotonic() + 15
-    while engine_of(producer).counters.report_queue.deferred:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not engine_of(producer).counters.report_queue.deferred, 15)
     load.finish()
 
 
@@ -547,8 +542,7 @@ def test_a_lane_whose_epochs_end_is_replaced_in_time(make: Any, told: Renewals, 
 
     A rejection proves that its batch is not written if it comes sooner than a retry can, here within 0.8 s.
     """
-    with FakeCluster(1, first_epoch=31_999) as late:
-        late.create_topic("t")
+    with cluster_of({"t": 1}, first_epoch=31_999) as late:
         producer = make(late, mode, safeproducer_fatal=fatal, retry_backoff_ms=1000)
         load = Traffic(producer, "t")
         for number in range(1, 4):
@@ -568,8 +562,7 @@ def test_a_lane_whose_epochs_end_is_replaced_in_time(make: Any, told: Renewals, 
 @pytest.mark.parametrize("mode", ["auto", "held"])
 def test_a_lane_whose_epochs_have_ended_is_replaced_at_once(make: Any, mode: str) -> None:
     """At most the batches that were refused are of unknown outcome."""
-    with FakeCluster(1, first_epoch=32_767) as last:
-        last.create_topic("t")
+    with cluster_of({"t": 1}, first_epoch=32_767) as last:
         producer = make(last, mode, safeproducer_fatal="stop", linger_ms=1)
         load = Traffic(producer, "t")
         load.send(20)

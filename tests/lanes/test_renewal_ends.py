@@ -94,11 +94,7 @@ def collected(load: Traffic) -> int:
 @pytest.mark.parametrize(("mode", "ordering"), CELLS)
 @pytest.mark.parametrize("end", [closed, closed_at_once, flushed, forked, interrupted, collected])
 def test_the_account_is_right(
-    cluster: FakeCluster,
-    plant_fatal: Callable[[Any], None],
-    end: Callable[[Traffic], int],
-    mode: str,
-    ordering: str,
+    cluster: FakeCluster, plant_fatal: Callable[[Any], None], end: Callable[[Traffic], int], mode: str, ordering: str
 ) -> None:
     """Accepted are those that were delivered, of unknown outcome, not written or lost; and the log agrees."""
     cluster.create_topic("t", 2)

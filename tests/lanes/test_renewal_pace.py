@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 from tests.inside import engine_of
 from tests.lanes.traffic import DELIVERED, Traffic
 
@@ -20,8 +21,7 @@ CELLS = [("auto", "partition"), ("held", "partition"), ("held", "key")]
 
 @pytest.fixture
 def newer() -> Iterator[FakeCluster]:
-    with FakeCluster(2, kafka="4.5") as cluster:
-        cluster.create_topic("t", 2)
+    with cluster_of({"t": 2}, 2, kafka="4.5") as cluster:
         cluster.delay(ROUND_TRIP)
         yield cluster
 

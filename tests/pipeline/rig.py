@@ -607,9 +607,7 @@ def rigged(
         stack.enter_context(mock.patch.object(assembly, "Metadata", HandMetadata))
         stack.enter_context(
             mock.patch.object(
-                assembly,
-                "Asker",
-                lambda _, *rest: HandAsker(lambda: cluster, *rest).bind(cluster, lambda: rig),
+                assembly, "Asker", lambda _, *rest: HandAsker(lambda: cluster, *rest).bind(cluster, lambda: rig)
             )
         )
         stack.enter_context(mock.patch.object(Serving, "flush_round", flush_round))

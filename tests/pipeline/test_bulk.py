@@ -11,6 +11,7 @@ from safeproducer import SafeProducer
 from safeproducer.pipeline.bulk import Block, placing, produce_block, produce_pairs
 from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 from tests.hammer import hammer
 from tests.inside import engine_of
 from tests.pipeline.interleaving import between, codes_of
@@ -107,12 +108,7 @@ VALUES: list[bytes | None] = [b"v%d" % number for number in range(50)]
 BLOCK = Block("t", 1, VALUES, [b"k"] * 50, [len(value or b"") + 1 for value in VALUES])
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=1) as made:
-        for topic in ("t", "fails", "forked", "full", "stopped", "threads"):
-            made.create_topic(topic, 3)
-        yield made
+cluster = fake_cluster(dict.fromkeys(("t", "fails", "forked", "full", "stopped", "threads"), 3), scope="module")
 
 
 def held(cluster: FakeCluster, topic: str, **more: Any) -> SafeProducer:

@@ -5,10 +5,7 @@ The sender does what the handler waits for, so nothing that it needs may be held
 
 import signal
 import time
-from collections.abc import Iterator
 from types import CodeType
-
-import pytest
 
 from safeproducer import SafeProducer
 from safeproducer.pipeline.cluster.client_events import ClientEvents
@@ -17,6 +14,7 @@ from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.policy.throttle import Throttle
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 from tests.inside import engine_of
 from tests.pipeline.interleaving import between, codes_of
 
@@ -37,12 +35,7 @@ PLAYS = 8
 LONGEST = 5.0
 
 
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    """One that throttles a little, so that there is always something to be heard."""
-    with FakeCluster(brokers=1) as made:
-        made.create_topic("t", partitions=1)
-        yield made
+cluster = fake_cluster({"t": 1})
 
 
 def interrupt_at(producer: SafeProducer, cluster: FakeCluster, codes: set[CodeType], step: int) -> int:

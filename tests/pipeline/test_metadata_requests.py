@@ -1,24 +1,18 @@
 """How many Metadata requests a producer of many topics makes, beside those that confluent_kafka's makes."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from confluent_kafka.cimpl import Producer
 
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 
 TOPICS = [f"t{number}" for number in range(1000)]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=3) as found:
-        for topic in TOPICS:
-            found.create_topic(topic)
-        yield found
+cluster = fake_cluster(dict.fromkeys(TOPICS, 1), brokers=3, scope="module")
 
 
 def requests(cluster: FakeCluster, producer: Any, topics: list[str]) -> int:

@@ -4,7 +4,7 @@ import time
 
 from safeproducer import SafeProducer
 from safeproducer.pipeline.route import Route
-from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 from tests.conformance.target import until
 from tests.inside import engine_of
 from tests.pipeline.rig import rigged
@@ -37,8 +37,7 @@ def test_reports_of_the_direct_lane_are_taken_up_to_half_of_the_buffer() -> None
 def test_an_application_that_polls_again_goes_directly_at_once() -> None:
     """The sender waits for reports of which only poll() knows that they have run: it would come up to a second later,
     and meanwhile each record took the buffered path."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t")
+    with cluster_of({"t": 1}) as cluster:
         config = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 50}  # no answer of a busy machine takes longer
         with SafeProducer(config) as producer:
             route = engine_of(producer).route

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from safeproducer.runtime.threads import Notices
+from tests.contract.support import wait_until
 from tests.hammer import hammer
 
 
@@ -25,8 +26,6 @@ def test_notices_from_many_threads_are_each_told_once(monkeypatch: pytest.Monkey
                 time.sleep(0)
 
     hammer(tell, threads)
-    deadline = time.monotonic() + 10
-    while len(told) < each * threads and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: len(told) >= each * threads)
     assert sorted(told) == [(number, count) for number in range(threads) for count in range(each)]
     assert not raised

@@ -266,9 +266,7 @@ def test_a_child_never_touches_what_its_parent_parked(monkeypatch: pytest.Monkey
             ours = Lanes()
             known = len(parking), parking.take(KEY)
             ours.park()
-            deadline = time.monotonic() + 5
-            while not ours.served_times and time.monotonic() < deadline:
-                time.sleep(0.01)
+            wait_until(lambda: ours.served_times, 5)
             good = (
                 known == (0, None) and ours.served_times and parking.take(KEY) is ours and left.served_times == served
             )

@@ -29,7 +29,8 @@ from safeproducer.pipeline.cluster.client_events import ClientEvents
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.turn import Turns
-from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
+from tests.contract.support import poll_until
 from tests.inside import engine_of
 
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
@@ -176,8 +177,7 @@ def trace() -> Iterator[Trace]:
 
 @contextmanager
 def producing(mode: str, **more: object) -> Iterator[SafeProducer]:
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}) as cluster:
         config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "linger.ms": 5, "safeproducer.mode": mode}
         producer = SafeProducer({**config, **more})
         yield producer
@@ -189,10 +189,7 @@ def deliver(producer: SafeProducer) -> None:
     """One record, from produce() to the end of what the sender does after its delivery callback."""
     reports: list[object] = []
     producer.produce("t", b"value", partition=0, on_delivery=lambda error, _: reports.append(error))
-    deadline = time.monotonic() + 20
-    while not reports:
-        assert time.monotonic() < deadline
-        producer.poll(0.05)
+    poll_until(producer, lambda: reports, 20)
     assert reports == [None]
     poll_for(producer, SETTLED)
 

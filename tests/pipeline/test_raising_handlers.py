@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -37,6 +37,7 @@ from safeproducer.runtime.threads import BackgroundThread, InterruptSafeEvent, W
 from safeproducer.settings import delivery
 from safeproducer.snapshot import CloseReport
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 from tests.contract.support import wait_until
 from tests.inside import engine_of
 from tests.pipeline.interleaving import between, codes_of
@@ -93,11 +94,7 @@ def no_garbage() -> None:
     gc.collect()
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=1) as made:
-        made.create_topic("t", 2)
-        yield made
+cluster = fake_cluster({"t": 2}, scope="module")
 
 
 class Application:

@@ -14,7 +14,8 @@ from safeproducer.kafka import statistics as reading
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.policy.types import DIRECT_LANE
-from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
+from tests.contract.support import poll_until
 from tests.inside import engine_of
 
 LONG_ROUND_TRIP, NEAR = 30_000, 100
@@ -278,16 +279,12 @@ def test_statistics_of_another_clock_are_put_on_ours(updates: ClientUpdates) -> 
 def test_a_shortened_document_says_the_same() -> None:
     """What a real one says of consumers is left out before it is read."""
     texts: list[str] = []
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", 500)
+    with cluster_of({"t": 500}) as cluster:
         native = Producer(
             {"bootstrap.servers": cluster.bootstrap, "statistics.interval.ms": 50, "stats_cb": texts.append}
         )
         native.produce("t", b"v", partition=7)
-        deadline = time.monotonic() + 10
-        while not texts or '"499"' not in texts[-1]:
-            native.poll(0.05)
-            assert time.monotonic() < deadline
+        poll_until(native, lambda: texts and '"499"' in texts[-1])
         native.flush(10)
         native.close()
     short = reading._shortened(texts[-1])

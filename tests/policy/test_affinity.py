@@ -159,11 +159,7 @@ def any_acknowledgement(self: Affinity, lane: int) -> None:
 
 
 TO_FIND = settings(
-    max_examples=400,
-    database=None,
-    derandomize=True,
-    report_multiple_bugs=False,
-    phases=[Phase.generate],
+    max_examples=400, database=None, derandomize=True, report_multiple_bugs=False, phases=[Phase.generate]
 )
 real_release, real_acknowledged = Affinity.release, Affinity.acknowledged
 

@@ -109,10 +109,7 @@ def test_a_count_that_cannot_be_proves_nothing() -> None:
     assert never_sent(exactly(1, 2), -1) == [False, False]
 
 
-@given(
-    given_at=st.lists(st.integers(0, 20), min_size=1, max_size=12).map(sorted),
-    data=st.data(),
-)
+@given(given_at=st.lists(st.integers(0, 20), min_size=1, max_size=12).map(sorted), data=st.data())
 def test_no_record_that_was_sent_is_ever_proven(given_at: list[int], data: st.DataObject) -> None:
     """For any order of the reports, any doubt about times and any count that is too small."""
     sent = data.draw(st.integers(0, len(given_at)))
@@ -120,11 +117,7 @@ def test_no_record_that_was_sent_is_ever_proven(given_at: list[int], data: st.Da
     rows = [
         (
             number < sent,
-            Purged(
-                number >= in_flight,
-                now - data.draw(st.integers(0, 3)),
-                now + data.draw(st.integers(0, 3)),
-            ),
+            Purged(number >= in_flight, now - data.draw(st.integers(0, 3)), now + data.draw(st.integers(0, 3))),
         )
         for number, now in enumerate(given_at)
     ]

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from safeproducer.policy.partitioner import ANY, NAMES, partitioner
-from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 
 HASHING = [name for name in NAMES if name != "random"]
 LOWEST_FNV1A = bytes.fromhex("0e9c450115")
@@ -39,8 +39,7 @@ def librdkafka() -> ctypes.CDLL:
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
     """A cluster with one topic of thirteen partitions: a prime, so every bit of a hash counts."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("keys", partitions=PARTITIONS)
+    with cluster_of({"keys": PARTITIONS}) as cluster:
         yield cluster.bootstrap
 
 

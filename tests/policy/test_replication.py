@@ -152,9 +152,7 @@ def test_rate_zero_lets_one_fetch_through_in_each_window(policy: ModuleType) -> 
 BACK = Replicas(1, (1, 2), frozenset({1}), BROKERS, lost={2: NOW - 10})
 
 
-def test_a_throttle_delays_acknowledgements_by_a_listed_follower_that_came_back(
-    policy: ModuleType,
-) -> None:
+def test_a_throttle_delays_acknowledgements_by_a_listed_follower_that_came_back(policy: ModuleType) -> None:
     """For replica.lag.time.max.ms after it was in sync; a replica that is being added delays none."""
     left = facts(BACK, lists=listed("*", "*"), rates=rates(MB), bytes_in={TP: 3 * MB})
     found = judge(policy, left, TP, NOW)

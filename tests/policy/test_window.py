@@ -14,17 +14,7 @@ from safeproducer.pipeline.cluster.cluster_view import BrokerInfo, ClusterView, 
 from safeproducer.policy.client_reports import PartitionInfo, PartitionMetadata
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.types import TopicPartition
-from safeproducer.policy.window import (
-    LEAST,
-    MOST,
-    NOT_ASKED,
-    Announcement,
-    Config,
-    Source,
-    Window,
-    announcement,
-    said,
-)
+from safeproducer.policy.window import LEAST, MOST, NOT_ASKED, Announcement, Config, Source, Window, announcement, said
 from safeproducer.settings import delivery
 from safeproducer.settings.own_settings import OwnSettings
 
@@ -285,11 +275,7 @@ def never_breaks(answer: Any, info: Any, broke: int, max_age: float, now: float)
 
 
 TO_FIND = settings(
-    max_examples=400,
-    database=None,
-    derandomize=True,
-    report_multiple_bugs=False,
-    phases=[Phase.generate],
+    max_examples=400, database=None, derandomize=True, report_multiple_bugs=False, phases=[Phase.generate]
 )
 real_window, real_said, real_policy = ClusterView.window, ClusterView.said, cluster_view.window
 

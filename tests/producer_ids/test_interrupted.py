@@ -14,15 +14,7 @@ import pytest
 
 from safeproducer.policy import permits
 from safeproducer.policy.permits import HOUR, Kind
-from safeproducer.producer_ids import (
-    gate,
-    guard,
-    lane_permits,
-    ledger,
-    ledger_places,
-    permit_log,
-    permit_record,
-)
+from safeproducer.producer_ids import gate, guard, lane_permits, ledger, ledger_places, permit_log, permit_record
 from safeproducer.producer_ids.gate import Gate, Terms
 from safeproducer.producer_ids.guard import OFF, Guard, Request
 from safeproducer.producer_ids.lane_permits import LanePermits

@@ -21,6 +21,7 @@ from safeproducer.producer_ids.ledger_places import AUTO
 from safeproducer.runtime import forks
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 from tests.hammer import hammer
 from tests.producer_ids.host import IDENTITY, Host, first, forked, killed, locked, result, taken
 
@@ -179,8 +180,7 @@ def two_an_hour(host: Host, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[F
     """A cluster, and the configuration of producers that share the ledger of this host: two may write."""
     monkeypatch.setenv(LEDGER_VARIABLE, "auto")
     monkeypatch.setenv(POLICY_VARIABLE, "refuse")
-    with FakeCluster(1) as cluster:
-        cluster.create_topic("t", 1)
+    with cluster_of({"t": 1}) as cluster:
         config = {"bootstrap.servers": cluster.bootstrap, "safeproducer.producer.ids.per.hour": 2}
         yield cluster, {**config, "log_level": 0, "message.timeout.ms": 20_000}
 

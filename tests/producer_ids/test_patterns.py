@@ -12,13 +12,7 @@ SITE = CallSite("app.py", 7, "handler")
 OTHER = CallSite("app.py", 9, "other")
 
 
-def record(
-    at: float,
-    token: int = 1,
-    ended: str = "",
-    kind: Kind = Kind.FIRST,
-    site: CallSite = SITE,
-) -> IdRecord:
+def record(at: float, token: int = 1, ended: str = "", kind: Kind = Kind.FIRST, site: CallSite = SITE) -> IdRecord:
     return IdRecord(ProcessId(token, 10, token), kind, site, Times(at, at), 1, None, ended)
 
 

@@ -83,12 +83,7 @@ def begins_anew(self: DirectLaneCounts, now: float) -> None:
 
 PLANTED: dict[str, tuple[Check, Any, str, Any]] = {
     "the relay keeps its owner": (nobody_hears_of_others, Relay, "belong_to", lambda self, owner: None),
-    "nobody serves what is parked": (
-        memory_stays_flat,
-        Left,
-        "serve",
-        lambda self: True,
-    ),
+    "nobody serves what is parked": (memory_stays_flat, Left, "serve", lambda self: True),
     "records under way do not matter": (
         no_report_comes_under_the_next_owner,
         reuse,
@@ -99,12 +94,7 @@ PLANTED: dict[str, tuple[Check, Any, str, Any]] = {
     "ages begin with the former owner": (counts_go_over, DirectLaneCounts, "taken_over", lambda self, now: None),
     "batch calls of former owners are forgotten": (counts_go_over, DirectLaneCounts, "batches", lambda self, at: {}),
     "taken and left there": (one_owner, Parking, "take", take_without_taking_out),
-    "served while its former owner is inside": (
-        one_thread,
-        test_parking.Lanes,
-        "settled",
-        lambda self, timeout: True,
-    ),
+    "served while its former owner is inside": (one_thread, test_parking.Lanes, "settled", lambda self, timeout: True),
     "parked at each close()": (close_parks_once, closing.Release, "parks", parks_again),
     "a purge does not matter": (what_was_purged_stays, reuse, "_all_delivered", lambda engine: True),
 }

@@ -111,12 +111,7 @@ BUGS: dict[str, tuple[type, str, Any, Callable[[], object]]] = {
         unit(units.test_delay_waits_and_asks_when_a_permit_may_be_there),
     ),
     "waiting reserves": (Gate, "_wait", reserving, once(paths.test_somebody_else_took_the_permit)),
-    "what was sent goes back": (
-        Gate,
-        "end",
-        always_back,
-        once(paths.test_a_permit_that_was_used_does_not_go_back),
-    ),
+    "what was sent goes back": (Gate, "end", always_back, once(paths.test_a_permit_that_was_used_does_not_go_back)),
     "what was not sent is kept": (Gate, "end", never_back, unit(units.test_an_unused_permit_goes_back_once, True)),
     "a hook runs under the lock": (
         Gate,

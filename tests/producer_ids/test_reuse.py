@@ -18,6 +18,8 @@ from safeproducer.pipeline import reuse
 from safeproducer.pipeline.reuse import Parking
 from safeproducer.runtime.patience import Patience
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
+from tests.contract.support import send_one, wait_until
 from tests.inside import engine_of
 from tests.test_lifetime import run
 
@@ -34,11 +36,7 @@ def parking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Parking]:
     own.end()
 
 
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=1) as made:
-        made.create_topic(T, partitions=3)
-        yield made
+cluster = fake_cluster({T: 3})
 
 
 def config(cluster: FakeCluster, **more: Any) -> dict[str, Any]:
@@ -61,8 +59,7 @@ def native_of(producer: SafeProducer) -> Any:
 
 
 def send(producer: SafeProducer, value: bytes = b"v", **more: Any) -> None:
-    producer.produce(T, value, **more)
-    assert producer.flush(20) == 0
+    send_one(producer, T, value, **more)
 
 
 def one_after_another(
@@ -192,8 +189,7 @@ def test_a_producer_that_takes_over_asks_for_no_permit(cluster: FakeCluster, par
     first, second = SafeProducer(settings), SafeProducer(settings)
     send(first)
     told: list[Any] = []
-    second.produce(T, b"too late", on_delivery=lambda error, _: told.append(error))
-    assert second.flush(10) == 0
+    send_one(second, T, b"too late", on_delivery=lambda error, _: told.append(error))
     assert [(error.name(), error.outcome) for error in told] == [("THROTTLING_QUOTA_EXCEEDED", "not_written")]
     assert len(ids(cluster)) == 1
     first.close()
@@ -347,9 +343,7 @@ def test_parked_ones_end_with_their_time_and_with_credentials(cluster: FakeClust
             other = SafeProducer(config(cluster, client__id="other"))
             other.set_sasl_credentials("a", "b")
             other.close()
-        deadline = time.monotonic() + 10
-        while len(parking) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: not len(parking))
         assert not len(parking)
         closed(native)
 

@@ -4,7 +4,6 @@ import ctypes
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from safeproducer.producer_ids import ledger_places, permit_record
 from safeproducer.producer_ids.guard import AUTO, Guard
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 from tests.producer_ids.host import IDENTITY, Host, first
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,11 +46,7 @@ with SafeProducer({**config, "safeproducer.producer.ids.policy": "refuse"}) as p
 """
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=1) as made:
-        made.create_topic("t", partitions=1)
-        yield made
+cluster = fake_cluster({"t": 1}, scope="module")
 
 
 def run(system: str, place: Path, cluster: FakeCluster) -> str:

@@ -23,6 +23,7 @@ from confluent_kafka import Producer
 from safeproducer import ProducerClosedError, SafeProducer
 from safeproducer.hooks import Hook
 from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 
 HANGS = 40.0
 """Seconds after which nothing comes any more."""
@@ -401,15 +402,13 @@ def interrupt(scene: Scene, call: Callable[[Scene], None], handler: Callable[[Sc
 def main(what: str, name: str, kind: str, mode: str) -> None:
     faulthandler.dump_traceback_later(HANGS, exit=True)
     if what == "inside":
-        with FakeCluster(brokers=2) as cluster:
-            cluster.create_topic(TOPIC, 3)
+        with cluster_of({TOPIC: 3}, 2) as cluster:
             scene = Scene(kind, mode, cluster)
             PLACES[name](scene)
             scene.conclude()
     else:
         call, handler = name.split("-")
-        with FakeCluster(brokers=1) as cluster:
-            cluster.create_topic(TOPIC, 1)
+        with cluster_of({TOPIC: 1}) as cluster:
             interrupt(Scene(kind, mode, cluster), CALLS[call], HANDLERS[handler])
     sys.stdout.flush()
     os._exit(0)

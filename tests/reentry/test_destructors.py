@@ -4,13 +4,14 @@ import builtins
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from safeproducer import CallbackReentryError, SafeProducer
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 from tests.contract.support import wait_until
 from tests.inside import engine_of
 
@@ -35,11 +36,7 @@ class Request:
             self._answers.append(type(error))
 
 
-@pytest.fixture
-def brokers() -> Iterator[FakeCluster]:
-    with FakeCluster(brokers=1) as made:
-        made.create_topic("t", 1)
-        yield made
+brokers = fake_cluster({"t": 1})
 
 
 @pytest.fixture

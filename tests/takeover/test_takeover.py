@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import safeproducer
-from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(safeproducer.__file__).parent / "takeover/path"
@@ -172,8 +172,7 @@ def test_totals_are_of_all_producers_also_of_those_that_are_gone(tmp_path: Path)
         waits = make(**{"bootstrap.servers": "127.0.0.1:1"})
         waits.produce("t", b"x")
     """
-    with FakeCluster() as cluster:
-        cluster.create_topic("t")
+    with cluster_of({"t": 1}, 3) as cluster:
         file = tmp_path / "summary"
         program = f"import sys\nsys.argv.append({cluster.bootstrap!r})\n{dedent(program)}"
         done = ran(program, SAFEPRODUCER_RUN_SUMMARY=str(file), SAFEPRODUCER_RUN_MODE="auto")
@@ -224,8 +223,7 @@ def test_forked_child_begins_at_zero(tmp_path: Path) -> None:
 def test_throttle_times_are_added_up(tmp_path: Path) -> None:
     """As brokers announced them, also in observe."""
     file = tmp_path / "summary"
-    with FakeCluster() as cluster:
-        cluster.create_topic("t")
+    with cluster_of({"t": 1}, 3) as cluster:
         cluster.set_throttle(200)
         program = (
             f"from confluent_kafka import Producer\np = Producer({{'bootstrap.servers': {cluster.bootstrap!r}}})\n"
@@ -293,8 +291,7 @@ ASYNC = """
 @pytest.mark.parametrize("mode", ["auto", "held", "observe"])
 def test_asyncio_producer_of_confluent_kafka_is_replaced(tmp_path: Path, mode: str) -> None:
     """AsyncSerializingProducer, which derives from it, with it. `observe` leaves theirs, which takes seconds."""
-    with FakeCluster(brokers=1) as cluster:
-        cluster.create_topic("t", partitions=1)
+    with cluster_of({"t": 1}) as cluster:
         file = tmp_path / "summary"
         done = ran(
             ASYNC % (cluster.bootstrap, cluster.bootstrap),

@@ -22,6 +22,8 @@ from safeproducer import Hook, Record, SafeProducer
 from safeproducer.telemetry import conventions
 from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
+from tests.contract.support import send_one
 
 DEADLINE = 30
 INVALID_RECORD = 87
@@ -43,12 +45,7 @@ class Tracing:
         return list(self.exporter.get_finished_spans())
 
 
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    """Topic "t" with two partitions."""
-    with FakeCluster(brokers=1) as made:
-        made.create_topic("t", partitions=2)
-        yield made
+cluster = fake_cluster({"t": 2})
 
 
 @pytest.fixture
@@ -292,8 +289,7 @@ def test_records_lost_at_close_end_their_span(cluster: FakeCluster, make: Make):
     """With the error of the purge."""
     tracing = Tracing()
     producer = make(tracing.hook)
-    producer.produce("t", b"first")
-    assert producer.flush(DEADLINE) == 0
+    send_one(producer, "t", b"first")
     cluster.pause(1)
     producer.produce_batch("t", plain(4))
     assert producer.close(0).left == 4
@@ -447,8 +443,7 @@ def test_a_held_record_says_why_and_for_how_long(cluster: FakeCluster, make: Mak
         tracing = Tracing()
         producer = make(tracing.hook, config={"safeproducer.mode": mode})
         cluster.set_throttle(milliseconds)
-        producer.produce("t", b"asks for it", partition=0)
-        assert producer.flush(DEADLINE) == 0
+        send_one(producer, "t", b"asks for it", partition=0)
         cluster.set_throttle(0)
         producer.produce("t", b"one", partition=0)
         producer.produce_batch("t", plain(5), partition=0)
@@ -505,8 +500,7 @@ def test_a_record_that_expires_while_it_is_held_says_so_too(cluster: FakeCluster
     tracing = Tracing()
     producer = make(tracing.hook, config={"message.timeout.ms": 800})
     cluster.set_throttle(20_000)
-    producer.produce("t", b"asks for it", partition=0)
-    assert producer.flush(DEADLINE) == 0
+    send_one(producer, "t", b"asks for it", partition=0)
     producer.produce("t", b"late", partition=0)
     producer.produce_batch("t", plain(3), partition=0)
     assert producer.flush(DEADLINE) == 0

@@ -25,6 +25,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from safeproducer import Hook, QueueFullError, Record, SafeProducer
 from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
 from safeproducer.telemetry.structlog import StructlogHook
+from tests.contract.support import send_one
 
 MOCK = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "linger.ms": 0, "log_level": 0}
 TIMES_OUT = {"test_mock_broker_rtt": 5000, "message_timeout_ms": 200, "enable_idempotence": False}
@@ -204,8 +205,7 @@ def test_a_record_for_a_partition_that_does_not_exist_ends_with_an_error(tracing
 def test_a_record_that_times_out_ends_with_that_error(tracing: Tracing, make_producer: MakeProducer):
     """A record that the broker does not acknowledge in time ends with _MSG_TIMED_OUT when its report is served."""
     producer = make_producer(tracing.hook, **TIMES_OUT)
-    producer.produce("orders", b"v")
-    assert producer.flush(DEADLINE) == 0
+    send_one(producer, "orders", b"v")
     (span,) = tracing.ended
     assert span.status.status_code is StatusCode.ERROR
     assert attributes(span)["error.type"] == "_MSG_TIMED_OUT"
@@ -251,8 +251,7 @@ def test_two_hooks_work_side_by_side(tracing: Tracing, make_producer: MakeProduc
     """Traces and log lines of one producer: a failure appears in both, a success in the trace only."""
     with structlog.testing.capture_logs() as events:
         producer = make_producer(StructlogHook(), tracing.hook)
-        producer.produce("orders", b"v")
-        assert producer.flush(DEADLINE) == 0
+        send_one(producer, "orders", b"v")
         with pytest.raises(KafkaException):
             producer.produce("orders", b"v", partition=99)
     assert len(tracing.ended) == 2
@@ -296,8 +295,7 @@ def test_spans_may_be_exported_through_the_producer_they_describe(make_producer:
 
     provider.add_span_processor(SimpleSpanProcessor(KafkaExporter()))
     producer = make_producer(OpenTelemetryHook(provider))
-    producer.produce("orders", b"v")
-    assert producer.flush(DEADLINE) == 0
+    send_one(producer, "orders", b"v")
     assert exported == ["send orders"]
 
 

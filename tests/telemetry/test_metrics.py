@@ -27,7 +27,8 @@ from safeproducer.telemetry import OpenTelemetryMetrics, figures, metrics
 from safeproducer.telemetry.metrics import INSTRUMENTS
 from safeproducer.testing import FakeCluster
 from tests import inside
-from tests.contract.support import wait_until
+from tests.clusters import cluster_of, fake_cluster
+from tests.contract.support import send_one, wait_until
 
 DEADLINE = 30
 SENT, DURATION = "messaging.client.sent.messages", "messaging.client.operation.duration"
@@ -78,12 +79,7 @@ class Collector:
         return {name: self.total(ENDED, safeproducer__outcome=name) for name in names}
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[FakeCluster]:
-    with FakeCluster() as made:
-        made.create_topic("a", 2)
-        made.create_topic("b", 1)
-        yield made
+cluster = fake_cluster({"a": 2, "b": 1}, brokers=3, scope="module")
 
 
 def producer_of(cluster: FakeCluster, *hooks: Hook, **more: Any) -> SafeProducer:
@@ -108,8 +104,7 @@ def test_figures_are_those_of_the_accounts(cluster: FakeCluster) -> None:
         with producer_of(cluster, collector.hook) as producer:
             for number in range(10):
                 producer.produce("a", b"x", partition=number % 2)
-            producer.produce("b", b"x")
-            assert producer.flush(DEADLINE) == 0
+            send_one(producer, "b", b"x")
             accepted += producer.snapshot().accepted
             assert collector.total(ACCEPTED) == accepted
     del producer
@@ -226,8 +221,7 @@ def test_two_hooks_on_one_producer_count_once(cluster: FakeCluster) -> None:
     collector = Collector(durations=1)
     second = OpenTelemetryMetrics(collector.provider, durations=1)
     with producer_of(cluster, collector.hook, second) as producer, producer_of(cluster, second) as other:
-        other.produce("b", b"x")
-        assert other.flush(DEADLINE) == 0
+        send_one(other, "b", b"x")
         for _ in range(5):
             producer.produce("a", b"x")
         assert producer.flush(DEADLINE) == 0
@@ -269,8 +263,7 @@ def test_partitions_and_client_ids_are_told_on_demand(cluster: FakeCluster) -> N
     collector = Collector(partitions=True, client_ids=True)
     with producer_of(cluster, collector.hook, client_id="billing") as producer:
         producer.produce("a", b"x", partition=1)
-        producer.produce("b", b"x")
-        assert producer.flush(DEADLINE) == 0
+        send_one(producer, "b", b"x")
     partition, client = "messaging__destination__partition__id", "messaging__client__id"
     assert collector.total(ACCEPTED, **{partition: "1", client: "billing", "messaging__destination__name": "a"}) == 1
     assert collector.total(ACCEPTED, **{partition: "0", "messaging__destination__name": "b"}) == 0
@@ -281,8 +274,7 @@ def test_partitions_and_client_ids_are_told_on_demand(cluster: FakeCluster) -> N
 def test_what_waits_and_who_throttles_is_told() -> None:
     """And zero once it is over; a broker's name is an address. All producers of a cluster would wait for its broker."""
     collector, more = Collector(), {"linger_ms": 60_000, "safeproducer_mode": "held"}
-    with FakeCluster() as own, producer_of(own, collector.hook, **more) as producer:
-        own.create_topic("a", 2)
+    with cluster_of({"a": 2}, 3) as own, producer_of(own, collector.hook, **more) as producer:
         producer.produce("a", b"x", partition=0)
         assert collector.total("safeproducer.records.held") == collector.total("safeproducer.records.unresolved") == 1
         assert collector.total("safeproducer.buffer.records") == 1
@@ -291,9 +283,7 @@ def test_what_waits_and_who_throttles_is_told() -> None:
         engine.events.on_throttle(SimpleNamespace(broker_id=1, broker_name="kafka:9094/1", throttle_time=30.0))
         assert collector.total("safeproducer.throttle.time", server__address="kafka", server__port=9094) == 30
         assert 0 < collector.total("safeproducer.throttle.remaining", server__address="kafka") <= 30
-        deadline = time.monotonic() + DEADLINE
-        while not collector.total("safeproducer.hold.time") and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: collector.total("safeproducer.hold.time"), DEADLINE)
         assert collector.total("safeproducer.hold.time") > 0
         producer.purge()
         producer.flush(DEADLINE)
@@ -421,8 +411,7 @@ def test_metrics_leave_the_native_calls(cluster: FakeCluster, way: str, monkeypa
         got.append(message.value())
 
     with producer_of(cluster, collector.hook) as it:
-        it.produce("b", b"first", on_delivery=report)
-        assert it.flush(DEADLINE) == 0
+        send_one(it, "b", b"first", on_delivery=report)
         route = inside.engine_of(it).route
         wait_until(lambda: it.poll(0.01) == 0 and route.goes_direct)
         assert route.observed is None
@@ -447,12 +436,10 @@ def test_metrics_leave_the_native_calls(cluster: FakeCluster, way: str, monkeypa
 def test_a_duration_is_from_produce_to_the_end(mode: str, only_errors: bool) -> None:
     """Also of what waits in this process, and of what is only counted; each record once."""
     collector = Collector(durations=1)
-    with FakeCluster(1) as cluster:
-        cluster.create_topic("a", 1)
+    with cluster_of({"a": 1}) as cluster:
         own = {"safeproducer.mode": mode, "delivery.report.only.error": only_errors}
         with producer_of(cluster, collector.hook, **own) as producer:
-            producer.produce("a", b"first")
-            assert producer.flush(DEADLINE) == 0
+            send_one(producer, "a", b"first")
             cluster.stop(1)
             for _ in range(10):
                 producer.produce("a", b"x", partition=0)

@@ -1,16 +1,11 @@
 """One cluster for a whole module, as new for each test."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[FakeCluster]:
-    with FakeCluster() as found:
-        yield found
+running = fake_cluster({}, brokers=3, scope="module")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.wire import decode_response, encode_request
+from tests.contract.support import send_one
 from tests.testing.raw import RawClient, hung_up, make_batch
 
 NOT_ENOUGH_REPLICAS = 19
@@ -116,8 +117,7 @@ def test_a_producer_waits_for_a_paused_leader(cluster: FakeCluster) -> None:
     """SafeProducer's record stays unresolved during the pause and is delivered once after it."""
     cluster.create_topic("t")
     with SafeProducer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "log_level": 0}) as producer:
-        producer.produce("t", b"a")
-        assert producer.flush(10) == 0
+        send_one(producer, "t", b"a")
         leader, _ = cluster.leader("t")
         cluster.pause(leader)
         producer.produce("t", b"b")
@@ -144,8 +144,7 @@ def test_one_broker_that_comes_back_is_enough(cluster: FakeCluster) -> None:
     settings = {"linger.ms": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50, "retry.backoff.ms": 10}
     metadata = {"topic.metadata.refresh.interval.ms": 100, "log_level": 0, "error_cb": lambda error: None}
     with SafeProducer({"bootstrap.servers": cluster.bootstrap, **settings, **metadata}) as producer:
-        producer.produce("t", b"a")
-        assert producer.flush(10) == 0
+        send_one(producer, "t", b"a")
         for broker in cluster.brokers:
             cluster.stop(broker)
         producer.produce("t", b"b")

@@ -9,6 +9,8 @@ from confluent_kafka import KafkaError, Message
 
 from safeproducer import SafeProducer, testing
 from safeproducer.testing import FakeCluster
+from tests.clusters import cluster_of
+from tests.contract.support import send_one
 from tests.testing.raw import RawClient, make_batch
 
 INVALID_RECORD, NOT_LEADER, NOT_ENOUGH_REPLICAS = 87, 6, 19
@@ -38,8 +40,7 @@ def deliver(producer: SafeProducer, *values: bytes) -> list[KafkaError | None]:
         found.append(error)
 
     for value in values:
-        producer.produce("t", value, on_delivery=report)
-        assert producer.flush(10) == 0
+        send_one(producer, "t", value, on_delivery=report)
     return found
 
 
@@ -182,12 +183,10 @@ def test_reset_leaves_a_cluster_as_new(cluster: FakeCluster, producer: SafeProdu
 
 def test_many_clusters_side_by_side() -> None:
     """Two clusters share nothing but the process."""
-    with FakeCluster(1) as one, FakeCluster(2) as two:
-        one.create_topic("t")
+    with cluster_of({"t": 1}) as one, FakeCluster(2) as two:
         two.create_topic("t")
         with SafeProducer({"bootstrap.servers": one.bootstrap}) as producer:
-            producer.produce("t", b"a")
-            assert producer.flush(5) == 0
+            send_one(producer, "t", b"a", seconds=5)
         assert (len(one.log("t")), len(two.log("t"))) == (1, 0)
         assert len(two.bootstrap.split(",")) == 2
 
@@ -212,16 +211,14 @@ def test_a_fault_ends_before_its_time(cluster: FakeCluster) -> None:
     cluster.end_faults()
     assert cluster.faults_left == 0
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
-    producer.produce("orders", b"x")
-    assert producer.flush(20) == 0
+    send_one(producer, "orders", b"x")
     assert len(cluster.log("orders")) == 1
 
 
 def test_names_of_what_methods_return_are_public(cluster: FakeCluster) -> None:
     cluster.create_topic("orders")
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
-    producer.produce("orders", b"x")
-    assert producer.flush(20) == 0
+    send_one(producer, "orders", b"x")
     (entry,) = cluster.journal("Produce")
     assert isinstance(entry, testing.JournalEntry)
     assert isinstance(entry.batches[0], testing.JournalBatch)

@@ -5,7 +5,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import aiokafka  # type: ignore[import-untyped]
@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 from tests.conformance.target import Target
 from tests.conformance.test_groups import Member, stable
 from tests.testing.raw import RawClient, kafka_python
@@ -329,7 +330,4 @@ def test_a_group_costs_the_others_nothing(cluster: FakeCluster, target: Target) 
         assert time.monotonic() - began < 2
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[FakeCluster]:
-    with FakeCluster() as found:
-        yield found
+running = fake_cluster({}, brokers=3, scope="module")

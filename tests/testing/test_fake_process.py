@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from safeproducer import SafeProducer
 from safeproducer.testing import DEFAULT, FakeCluster, FakeClusterProcess, FakeClusterWarning
 from safeproducer.testing.fake.handlers import SERVED
+from tests.contract.support import wait_until
 from tests.testing.raw import RawClient, hung_up
 
 
@@ -144,7 +144,4 @@ def test_it_ends_with_the_process_that_made_it() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     """
     made = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
-    deadline = time.monotonic() + 10
-    while psutil.pid_exists(int(made.stdout)):
-        assert time.monotonic() < deadline, "the cluster outlived its maker"
-        time.sleep(0.02)
+    wait_until(lambda: not psutil.pid_exists(int(made.stdout)))

@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from safeproducer.testing import DEFAULT, FakeCluster
 from safeproducer.testing.wire import encode_request
+from tests.clusters import cluster_of
 from tests.testing.raw import RawClient, hung_up, make_batch
 
 THROTTLING_QUOTA_EXCEEDED = 89
@@ -136,8 +137,7 @@ def test_acks_0_cannot_be_told(cluster: FakeCluster, client: RawClient) -> None:
 def test_the_connection_is_muted_for_the_delay(cluster: FakeCluster) -> None:
     """In real time, whatever the cluster's clock says: windows of a second make it short."""
     settings = {"producer.id.quota.window.size.seconds": "1", "producer.id.quota.window.num": "5"}
-    with FakeCluster(1, broker_config=settings) as own:
-        own.create_topic("t")
+    with cluster_of({"t": 1}, broker_config=settings) as own:
         own.set_quota(NAME, 2 * HOUR, user=DEFAULT)  # 2 in a second, and 10 at once
         with RawClient(own.bootstrap) as client:
             codes = [write(client, producer_id)[0] for producer_id in range(11)]
@@ -152,8 +152,7 @@ def test_the_connection_is_muted_for_the_delay(cluster: FakeCluster) -> None:
 def test_principals_have_quotas_of_their_own() -> None:
     """A user's own rate, else the default user's, which each has to himself; without either all may pass."""
     users = {"alice": "a", "bob": "b", "carol": "c"}
-    with FakeCluster(1, users=users) as cluster:
-        cluster.create_topic("t")
+    with cluster_of({"t": 1}, users=users) as cluster:
         cluster.set_quota(NAME, 1, user=DEFAULT)
         cluster.set_quota(NAME, 3, user="alice")
 

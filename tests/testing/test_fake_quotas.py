@@ -10,6 +10,7 @@ from confluent_kafka import Producer, ThrottleEvent
 from safeproducer import SafeProducer
 from safeproducer.testing import DEFAULT, FakeCluster
 from safeproducer.testing.wire import encode_request
+from tests.clusters import cluster_of
 from tests.contract.support import poll_until
 from tests.testing.raw import RawClient, make_batch
 
@@ -107,8 +108,7 @@ def test_usage_is_each_brokers_own_and_forgotten_by_a_restart(cluster: FakeClust
 def test_the_windows_are_configured_at_the_start() -> None:
     """With 3 windows of 2 s the largest free burst is 4 s of the quota."""
     settings = {"quota.window.num": "3", "quota.window.size.seconds": "2"}
-    with FakeCluster(1, broker_config=settings) as cluster:
-        cluster.create_topic("t")
+    with cluster_of({"t": 1}, broker_config=settings) as cluster:
         cluster.set_quota("producer_byte_rate", 1000, user="ANONYMOUS")
         with RawClient(cluster.bootstrap) as client:
             assert produce(client, 3500)[0] == 0
@@ -123,10 +123,7 @@ def entity(**names: str | None) -> list[dict[str, str | None]]:
 def alter(client: RawClient, *changes: Any, version: int = 1, validate_only: bool = False) -> list[int]:
     """Each change is an entity and its quotas; the error codes."""
     entries = [
-        {
-            "entity": who,
-            "ops": [{"key": k, "value": v or 0.0, "remove": v is None} for k, v in quotas.items()],
-        }
+        {"entity": who, "ops": [{"key": k, "value": v or 0.0, "remove": v is None} for k, v in quotas.items()]}
         for who, quotas in changes
     ]
     answer = client.ask("AlterClientQuotas", version, entries=entries, validate_only=validate_only)

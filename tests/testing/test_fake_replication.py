@@ -1,23 +1,20 @@
 """FakeCluster with `replica_link`: followers that lag, as clients and tests see them."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from safeproducer.testing import FakeCluster
+from tests.clusters import fake_cluster
 from tests.testing.raw import RawClient, make_batch
 
 MB = 1_000_000
 TIMED_OUT, NOT_ENOUGH, AFTER_APPEND, NOT_LEADER = 7, 19, 20, 6
 
 
-@pytest.fixture(scope="module")
-def linked() -> Iterator[FakeCluster]:
-    """Slow enough that a small batch takes half a minute, unless time is moved on."""
-    with FakeCluster(replica_link=4) as found:
-        yield found
+linked = fake_cluster({}, brokers=3, scope="module", replica_link=4)
+"""Slow enough that a small batch takes half a minute, unless time is moved on."""
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.fake.state.sasl import MECHANISMS, Credentials, SaslError, ScramExchange, begin
 from safeproducer.testing.wire import encode_request
+from tests.clusters import fake_cluster
 from tests.contract.support import poll_until
 from tests.testing.raw import RawClient, hung_up
 
@@ -26,10 +27,7 @@ USERS = {"alice": SECRET, "b=o,b": "pencil"}
 PLAIN = b"\0alice\0" + SECRET.encode()
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[FakeCluster]:
-    with FakeCluster(1, users=USERS) as found:
-        yield found
+running = fake_cluster({}, scope="module", users=USERS)
 
 
 @pytest.fixture

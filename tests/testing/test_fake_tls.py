@@ -8,7 +8,6 @@ import sys
 import time
 import warnings
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,8 @@ from confluent_kafka import KafkaError, Producer
 
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster, FakeClusterProcess
-from tests.contract.support import poll_until
+from tests.clusters import cluster_of, fake_cluster
+from tests.contract.support import poll_until, send_one
 from tests.testing.raw import RawClient, hung_up, kafka_python
 
 SECRET = "seldom-seen"
@@ -38,10 +38,7 @@ def jwt(seconds: float) -> str:
     return f"of.{claims}.{SECRET}"
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[FakeCluster]:
-    with FakeCluster(1, tls=True, tokens=validate, reauthentication=60) as found:
-        yield found
+running = fake_cluster({}, scope="module", tls=True, tokens=validate, reauthentication=60)
 
 
 def bearer(cluster: FakeCluster, token: str, expires: float = 3600) -> dict[str, Any]:
@@ -59,22 +56,18 @@ def test_confluent_kafka_logs_in_with_a_token(cluster: FakeCluster) -> None:
     """Over TLS; the journal knows whose token it was."""
     cluster.create_topic("t")
     with SafeProducer(bearer(cluster, "of.bob")) as producer:
-        producer.produce("t", b"a" * 500_000)
-        assert producer.flush(10) == 0
+        send_one(producer, "t", b"a" * 500_000)
     assert [len(record.value or b"") for record in cluster.log("t")] == [500_000]
     assert {entry.user for entry in cluster.journal("Produce")} == {"bob"}
 
 
 def test_confluent_kafka_logs_in_again(cluster: FakeCluster) -> None:
     """Before the log-in ends, on the same connection: no record is delivered late, and nothing is cut."""
-    with FakeCluster(1, tls=True, tokens=validate, reauthentication=2) as hasty:
-        hasty.create_topic("t")
+    with cluster_of({"t": 1}, tls=True, tokens=validate, reauthentication=2) as hasty:
         with SafeProducer(bearer(hasty, "of.bob", 5)) as producer:
-            producer.produce("t", b"a")
-            assert producer.flush(10) == 0
+            send_one(producer, "t", b"a")
             hasty.wait(lambda c: len(c.journal("SaslHandshake")) > 3, 20)
-            producer.produce("t", b"b")
-            assert producer.flush(10) == 0
+            send_one(producer, "t", b"b")
         assert {entry.outcome for entry in hasty.journal()} == {"answered"}
         connections = [entry.connection for entry in hasty.journal("SaslHandshake")]
         assert len({*connections}) < len(connections)

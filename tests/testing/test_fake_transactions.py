@@ -15,8 +15,10 @@ from confluent_kafka.admin import AdminClient
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.codec import WireError
+from tests.clusters import cluster_of
 from tests.conformance.test_clients import TRANSACTIONS
 from tests.conformance.test_transactions import ABORT, COMMIT, FENCED, INVALID_EPOCH, Tx
+from tests.contract.support import send_one
 from tests.testing.raw import RawClient, kafka_python
 
 PATIENCE = 20
@@ -137,12 +139,10 @@ def test_readers_wait_for_an_instance_that_is_gone_until_its_time_is_over(cluste
     gone = kind(settings(cluster, **{"transaction.timeout.ms": 2_000}))
     gone.init_transactions(PATIENCE)
     gone.begin_transaction()
-    gone.produce("t", b"of one that is gone")
-    assert gone.flush(PATIENCE) == 0
+    send_one(gone, "t", b"of one that is gone")
     began = time.monotonic()
     other = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    other.produce("t", b"behind")
-    assert other.flush(PATIENCE) == 0
+    send_one(other, "t", b"behind")
     assert cluster.log("t", isolation="read_committed") == []
     assert consumed(cluster, "t", 1, 1) == [b"behind"]
     assert 1 < time.monotonic() - began < PATIENCE / 2
@@ -238,21 +238,19 @@ def test_a_late_end(cluster: FakeCluster, raw: Tx, version: int) -> None:
 
 def test_epochs_run_out(cluster: FakeCluster) -> None:
     """Behind the last one comes a new producer ID, by InitProducerId and by an end of version 2."""
-    with FakeCluster(1, first_epoch=32_764) as other:
-        other.create_topic("t")
-        with RawClient(other.bootstrap) as client:
-            one, two = Tx(client, "t"), Tx(client, "t", 5)
-            assert one.init()["producer_epoch"] == 32_764
-            first = one.pid
-            assert [one.init()["producer_epoch"] for _ in range(3)] == [32_765, 32_766, 0]
-            assert one.pid > first
-            two.in_state("Ongoing")
-            first = two.pid
-            two.end(COMMIT)
-            two.add()
-            answer = two.try_end(COMMIT)
-            assert (answer["error_code"], answer["producer_epoch"]) == (0, 0)
-            assert answer["producer_id"] > first
+    with cluster_of({"t": 1}, first_epoch=32_764) as other, RawClient(other.bootstrap) as client:
+        one, two = Tx(client, "t"), Tx(client, "t", 5)
+        assert one.init()["producer_epoch"] == 32_764
+        first = one.pid
+        assert [one.init()["producer_epoch"] for _ in range(3)] == [32_765, 32_766, 0]
+        assert one.pid > first
+        two.in_state("Ongoing")
+        first = two.pid
+        two.end(COMMIT)
+        two.add()
+        answer = two.try_end(COMMIT)
+        assert (answer["error_code"], answer["producer_epoch"]) == (0, 0)
+        assert answer["producer_id"] > first
 
 
 def test_the_version_of_transactions_is_told() -> None:
@@ -361,9 +359,7 @@ def test_consume_transform_produce(seed: int) -> None:
     """Three instances, restarted at random, with rebalances, coordinators that move, and answers that are lost: readers
     of committed records get each record once."""
     rng, records, partitions = random.Random(seed), 600, 3
-    with FakeCluster(3) as cluster:
-        cluster.create_topic("in", partitions)
-        cluster.create_topic("out", partitions)
+    with cluster_of({"in": partitions, "out": partitions}, 3) as cluster:
         writer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         for number in range(records):
             writer.produce("in", b"%d" % number, partition=number % partitions)

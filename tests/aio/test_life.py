@@ -26,55 +26,47 @@ NOWHERE = {"bootstrap.servers": "127.0.0.1:1", **QUIET}
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
-def test_close_refuses_who_waits_and_tells_the_rest(cluster: FakeCluster, run: Run) -> None:
+async def test_close_refuses_who_waits_and_tells_the_rest(cluster: FakeCluster) -> None:
     """Those in the line at once; what is accepted has the time limit."""
-
-    async def main() -> float:
-        config = {**HELD, "bootstrap.servers": cluster.bootstrap, "queue.buffering.max.messages": 1}
-        producer = AsyncSafeProducer(config, close_timeout=0.3)
-        cluster.pause(cluster.leader("t", 0)[0])
-        accepted = await producer.send("t", b"accepted", partition=0)
-        waits = asyncio.create_task(producer.send("t", b"waits", partition=0))
-        await asyncio.sleep(0)
-        began = time.monotonic()
-        closing = asyncio.create_task(producer.close())
+    config = {**HELD, "bootstrap.servers": cluster.bootstrap, "queue.buffering.max.messages": 1}
+    producer = AsyncSafeProducer(config, close_timeout=0.3)
+    cluster.pause(cluster.leader("t", 0)[0])
+    accepted = await producer.send("t", b"accepted", partition=0)
+    waits = asyncio.create_task(producer.send("t", b"waits", partition=0))
+    await asyncio.sleep(0)
+    began = time.monotonic()
+    closing = asyncio.create_task(producer.close())
+    with pytest.raises(ProducerClosedError):
+        await waits
+    assert not closing.done()
+    report = await closing
+    took = time.monotonic() - began
+    with pytest.raises((NotWritten, OutcomeUnknown)):
+        await accepted
+    assert (report.accepted, report.left) == (1, 1)
+    assert await producer.close() is report
+    for call in (producer.send, producer.send_and_wait):
         with pytest.raises(ProducerClosedError):
-            await waits
-        assert not closing.done()
-        report = await closing
-        took = time.monotonic() - began
-        with pytest.raises((NotWritten, OutcomeUnknown)):
-            await accepted
-        assert (report.accepted, report.left) == (1, 1)
-        assert await producer.close() is report
-        for call in (producer.send, producer.send_and_wait):
-            with pytest.raises(ProducerClosedError):
-                await call("t", b"late")
-        with pytest.raises(ProducerClosedError):
-            producer.submit_nowait("t", b"late")
-        with pytest.raises(ProducerClosedError):
-            await producer.flush()
-        return took
-
-    assert run(main) < PATIENCE
+            await call("t", b"late")
+    with pytest.raises(ProducerClosedError):
+        producer.submit_nowait("t", b"late")
+    with pytest.raises(ProducerClosedError):
+        await producer.flush()
+    assert took < PATIENCE
 
 
-def test_a_cancelled_close_goes_on_by_itself(cluster: FakeCluster, run: Run) -> None:
+async def test_a_cancelled_close_goes_on_by_itself(cluster: FakeCluster) -> None:
     """Outcomes are told all the same, and the next close() gives the report."""
-
-    async def main() -> None:
-        producer = AsyncSafeProducer({**HELD, "bootstrap.servers": cluster.bootstrap}, close_timeout=PATIENCE)
-        leader = cluster.leader("t", 0)[0]
-        cluster.pause(leader)
-        delivery = await producer.send("t", b"value", partition=0)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(producer.close(), 0.05)
-        assert delivery.outcome == "pending"
-        cluster.resume(leader)
-        assert (await delivery).partition == 0
-        assert (await producer.close()).delivered == 1
-
-    run(main)
+    producer = AsyncSafeProducer({**HELD, "bootstrap.servers": cluster.bootstrap}, close_timeout=PATIENCE)
+    leader = cluster.leader("t", 0)[0]
+    cluster.pause(leader)
+    delivery = await producer.send("t", b"value", partition=0)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(producer.close(), 0.05)
+    assert delivery.outcome == "pending"
+    cluster.resume(leader)
+    assert (await delivery).partition == 0
+    assert (await producer.close()).delivered == 1
     assert log_of(cluster) == {b"value": 1}
 
 
@@ -273,39 +265,31 @@ def test_bad_settings_are_refused_by_name(arguments: dict[str, Any], named: str)
     assert not own_threads()
 
 
-def test_a_coroutine_is_no_value(cluster: FakeCluster, run: Run) -> None:
+async def test_a_coroutine_is_no_value(cluster: FakeCluster) -> None:
     """The error is this library's, and a TypeError."""
-
-    async def main() -> None:
-        async with AsyncSafeProducer({"bootstrap.servers": cluster.bootstrap, **QUIET}) as producer:
-            value = coroutine_function()
-            for call in (producer.send, producer.send_and_wait):
-                with pytest.raises(SafeProducerError, match="awaited") as caught:
-                    await call("t", value)
-                assert isinstance(caught.value, TypeError)
-            value.close()
-            assert producer.snapshot().accepted == 0
-            await producer.flush()
-
-    run(main)
+    async with AsyncSafeProducer({"bootstrap.servers": cluster.bootstrap, **QUIET}) as producer:
+        value = coroutine_function()
+        for call in (producer.send, producer.send_and_wait):
+            with pytest.raises(SafeProducerError, match="awaited") as caught:
+                await call("t", value)
+            assert isinstance(caught.value, TypeError)
+        value.close()
+        assert producer.snapshot().accepted == 0
+        await producer.flush()
 
 
-def test_a_token_may_come_from_a_coroutine_function(run: Run) -> None:
+async def test_a_token_may_come_from_a_coroutine_function() -> None:
     """While the producer is made, when its loop is blocked by that, and later on its loop."""
     loops = list[bool]()
+    own = asyncio.get_running_loop()
 
-    async def main() -> None:
-        own = asyncio.get_running_loop()
+    async def token(_: str) -> tuple[str, float]:
+        await asyncio.sleep(0)
+        loops.append(asyncio.get_running_loop() is own)
+        return "token", time.time() + 0.5
 
-        async def token(_: str) -> tuple[str, float]:
-            await asyncio.sleep(0)
-            loops.append(asyncio.get_running_loop() is own)
-            return "token", time.time() + 0.5
-
-        login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "OAUTHBEARER", "oauth_cb": token}
-        async with AsyncSafeProducer({**NOWHERE, **login}, close_timeout=0) as producer:
-            delivery = await producer.send("t", b"value")
-            await until(lambda: True in loops)  # it is asked for again, before it expires
-        assert isinstance(delivery.exception(), NotWritten)
-
-    run(main)
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "OAUTHBEARER", "oauth_cb": token}
+    async with AsyncSafeProducer({**NOWHERE, **login}, close_timeout=0) as producer:
+        delivery = await producer.send("t", b"value")
+        await until(lambda: True in loops)  # it is asked for again, before it expires
+    assert isinstance(delivery.exception(), NotWritten)

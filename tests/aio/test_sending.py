@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Message
 
 from safeproducer import DeliveryError, Hook, Outcome, QueueFullError, Record, SafeProducer
-from safeproducer.aio import AsyncSafeProducer, DeliveredRecord, Delivery, NotWritten, OutcomeUnknown
+from safeproducer.aio import AsyncSafeProducer, DeliveredRecord, NotWritten, OutcomeUnknown
 from safeproducer.testing import FakeCluster
 from tests.aio.support import HELD, PATIENCE, QUIET, log_of, until
 
@@ -36,96 +36,72 @@ request: contextvars.ContextVar[str] = contextvars.ContextVar("request")
 
 
 @pytest.mark.parametrize("mode", ["auto", "held", "passthrough"])
-def test_an_awaited_record_tells_where_it_is(cluster: FakeCluster, run: Run, mode: str) -> None:
+async def test_an_awaited_record_tells_where_it_is(cluster: FakeCluster, mode: str) -> None:
     """Headers, timestamp and partition are sent, too."""
-
-    async def main() -> DeliveredRecord:
-        config = {"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode, **QUIET}
-        async with AsyncSafeProducer(config) as producer:
-            return await producer.send_and_wait("t", b"value", b"key", 1, 5_000, {"name": b"header"})
-
-    record = run(main)
+    config = {"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode, **QUIET}
+    async with AsyncSafeProducer(config) as producer:
+        record = await producer.send_and_wait("t", b"value", b"key", 1, 5_000, {"name": b"header"})
     assert record[:4] == ("t", 1, 0, 5_000)
     assert 0 < record.latency < PATIENCE
     (stored,) = cluster.log("t", 1)
     assert (stored.value, stored.key, stored.headers) == (b"value", b"key", (("name", b"header"),))
 
 
-def test_send_gives_a_future_of_it(cluster: FakeCluster, run: Run) -> None:
+async def test_send_gives_a_future_of_it(cluster: FakeCluster) -> None:
     """It may be awaited late, by several, and in gather()."""
-
-    async def main() -> list[Any]:
-        async with AsyncSafeProducer({"bootstrap.servers": cluster.bootstrap, **QUIET}) as producer:
-            delivery = await producer.send("t", b"0")
-            assert isinstance(delivery, asyncio.Future)
-            others = [producer.submit_nowait("t", b"%d" % number) for number in range(1, 10)]
-            records = await asyncio.gather(delivery, delivery, *others)
-            assert (delivery.outcome, await delivery.settled()) == ("delivered", "delivered")
-            return records
-
-    records = run(main)
+    async with AsyncSafeProducer({"bootstrap.servers": cluster.bootstrap, **QUIET}) as producer:
+        delivery = await producer.send("t", b"0")
+        assert isinstance(delivery, asyncio.Future)
+        others = [producer.submit_nowait("t", b"%d" % number) for number in range(1, 10)]
+        records = await asyncio.gather(delivery, delivery, *others)
+        assert (delivery.outcome, await delivery.settled()) == ("delivered", "delivered")
     assert records[0] is records[1]
     assert {type(record) for record in records} == {DeliveredRecord}
     assert log_of(cluster) == {b"%d" % number: 1 for number in range(10)}
 
 
-def test_who_keeps_many_futures_keeps_no_payloads(cluster: FakeCluster, run: Run) -> None:
+async def test_who_keeps_many_futures_keeps_no_payloads(cluster: FakeCluster) -> None:
     """Nor the Message that holds them, at each of which the collector would look."""
-
-    async def main() -> None:
-        async with AsyncSafeProducer({"bootstrap.servers": cluster.bootstrap, **QUIET}) as producer:
-            delivery = await producer.send("t", b"payload")
-            await delivery
-            assert not any(isinstance(found, Message) for found in gc.get_referents(delivery))
-            assert delivery.outcome == "delivered"
-
-    run(main)
+    async with AsyncSafeProducer({"bootstrap.servers": cluster.bootstrap, **QUIET}) as producer:
+        delivery = await producer.send("t", b"payload")
+        await delivery
+        assert not any(isinstance(found, Message) for found in gc.get_referents(delivery))
+        assert delivery.outcome == "delivered"
 
 
-def test_a_record_that_is_not_written_raises_so(run: Run) -> None:
+async def test_a_record_that_is_not_written_raises_so() -> None:
     """By its class, and the DeliveryError in it."""
-
-    async def main() -> tuple[Delivery, BaseException]:
-        config = {**HELD, "bootstrap.servers": "127.0.0.1:1"}
-        async with AsyncSafeProducer(config, close_timeout=0) as producer:
-            delivery = await producer.send("t", b"value", partition=0)
-        with pytest.raises(NotWritten) as caught:
-            await delivery
-        return delivery, caught.value
-
-    delivery, error = run(main)
+    config = {**HELD, "bootstrap.servers": "127.0.0.1:1"}
+    async with AsyncSafeProducer(config, close_timeout=0) as producer:
+        delivery = await producer.send("t", b"value", partition=0)
+    with pytest.raises(NotWritten) as caught:
+        await delivery
+    error = caught.value
     assert (delivery.outcome, error.outcome) == ("not_written", Outcome.NOT_WRITTEN)  # type: ignore[attr-defined]
     assert isinstance(error.args[0], DeliveryError)
     assert str(error) == str(error.args[0])
 
 
-def test_a_record_whose_end_is_unknown_raises_so(cluster: FakeCluster, run: Run) -> None:
+async def test_a_record_whose_end_is_unknown_raises_so(cluster: FakeCluster) -> None:
     """Its broker hangs, and close() does not wait for it."""
-
-    async def main() -> str:
-        async with AsyncSafeProducer({"bootstrap.servers": cluster.bootstrap, **QUIET}, close_timeout=0) as producer:
-            await producer.send_and_wait("t", b"first", partition=0)
-            cluster.pause(cluster.leader("t", 0)[0])
-            delivery = await producer.send("t", b"lost", partition=0)
-            await asyncio.sleep(0.1)  # librdkafka has sent it
-        with pytest.raises(OutcomeUnknown):
-            await delivery
-        return delivery.outcome
-
-    assert run(main) == "unknown"
+    async with AsyncSafeProducer({"bootstrap.servers": cluster.bootstrap, **QUIET}, close_timeout=0) as producer:
+        await producer.send_and_wait("t", b"first", partition=0)
+        cluster.pause(cluster.leader("t", 0)[0])
+        delivery = await producer.send("t", b"lost", partition=0)
+        await asyncio.sleep(0.1)  # librdkafka has sent it
+    with pytest.raises(OutcomeUnknown):
+        await delivery
+    assert delivery.outcome == "unknown"
 
 
-def test_a_full_buffer_refuses_what_cannot_wait(cluster: FakeCluster, run: Run) -> None:
-    async def main() -> None:
-        config = {**HELD, "bootstrap.servers": cluster.bootstrap, "queue.buffering.max.messages": 2}
-        async with AsyncSafeProducer(config, close_timeout=0) as producer:
-            deliveries = [producer.submit_nowait("t", b"") for _ in range(2)]
-            with pytest.raises(QueueFullError):
-                producer.submit_nowait("t", b"")
-            assert [await each.withdraw() for each in deliveries] == [True, True]
-            assert producer.snapshot().withdrawn == 2
-
-    run(main)
+async def test_a_full_buffer_refuses_what_cannot_wait(cluster: FakeCluster) -> None:
+    config = {**HELD, "bootstrap.servers": cluster.bootstrap, "queue.buffering.max.messages": 2}
+    async with AsyncSafeProducer(config, close_timeout=0) as producer:
+        deliveries = [producer.submit_nowait("t", b"") for _ in range(2)]
+        with pytest.raises(QueueFullError):
+            producer.submit_nowait("t", b"")
+        assert [await each.withdraw() for each in deliveries] == [True, True]
+        assert producer.snapshot().withdrawn == 2
     assert not log_of(cluster)
 
 
@@ -133,26 +109,22 @@ def test_a_full_buffer_refuses_what_cannot_wait(cluster: FakeCluster, run: Run) 
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
-def test_senders_get_room_in_their_order(cluster: FakeCluster, run: Run, mode: str) -> None:
+async def test_senders_get_room_in_their_order(cluster: FakeCluster, mode: str) -> None:
     """A thousand of them, for a buffer of fifty. A third is cancelled meanwhile: none of those is in the log."""
     accepted = list[int]()
+    config = {"bootstrap.servers": cluster.bootstrap, "queue.buffering.max.messages": 50, **QUIET}
+    async with AsyncSafeProducer({**config, "safeproducer.mode": mode, "linger.ms": 5}) as producer:
 
-    async def main() -> None:
-        config = {"bootstrap.servers": cluster.bootstrap, "queue.buffering.max.messages": 50, **QUIET}
-        async with AsyncSafeProducer({**config, "safeproducer.mode": mode, "linger.ms": 5}) as producer:
+        async def send(number: int) -> None:
+            delivery = await producer.send("t", b"%d" % number, partition=0)
+            accepted.append(number)
+            await delivery
 
-            async def send(number: int) -> None:
-                delivery = await producer.send("t", b"%d" % number, partition=0)
-                accepted.append(number)
-                await delivery
-
-            tasks = [asyncio.create_task(send(number)) for number in range(1_000)]
-            await asyncio.sleep(0)
-            for number in range(200, 1_000, 3):
-                tasks[number].cancel()
-            await asyncio.wait(tasks)
-
-    run(main)
+        tasks = [asyncio.create_task(send(number)) for number in range(1_000)]
+        await asyncio.sleep(0)
+        for number in range(200, 1_000, 3):
+            tasks[number].cancel()
+        await asyncio.wait(tasks)
     cancelled = set(range(200, 1_000, 3))
     assert len(accepted) > 700
     assert accepted == sorted(accepted)
@@ -161,79 +133,63 @@ def test_senders_get_room_in_their_order(cluster: FakeCluster, run: Run, mode: s
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
-def test_no_try_is_refused_where_there_is_known_to_be_no_room(cluster: FakeCluster, run: Run, mode: str) -> None:
+async def test_no_try_is_refused_where_there_is_known_to_be_no_room(cluster: FakeCluster, mode: str) -> None:
     """It would be an event of hooks, and an ERROR span. Each record is accepted in its sender's own context."""
     hook = Accepts()
+    config = {"bootstrap.servers": cluster.bootstrap, "queue.buffering.max.messages": 20, **QUIET}
+    async with AsyncSafeProducer({**config, "safeproducer.mode": mode, "linger.ms": 5}, hooks=[hook]) as producer:
 
-    async def main() -> None:
-        config = {"bootstrap.servers": cluster.bootstrap, "queue.buffering.max.messages": 20, **QUIET}
-        async with AsyncSafeProducer({**config, "safeproducer.mode": mode, "linger.ms": 5}, hooks=[hook]) as producer:
+        async def send(number: int) -> None:
+            request.set(f"{number}")
+            await producer.send_and_wait("t", b"%d" % number)
 
-            async def send(number: int) -> None:
-                request.set(f"{number}")
-                await producer.send_and_wait("t", b"%d" % number)
-
-            await asyncio.gather(*map(send, range(300)))
-
-    run(main)
+        await asyncio.gather(*map(send, range(300)))
     assert hook.events == ["accepted"] * 300
     assert sorted(hook.contexts) == sorted(f"{number} {number}" for number in range(300))
 
 
-def test_a_line_that_stands_holds_up_no_other(cluster: FakeCluster, run: Run) -> None:
+async def test_a_line_that_stands_holds_up_no_other(cluster: FakeCluster) -> None:
     """Its broker throttles; the line of another broker's partition goes on."""
-
-    async def main() -> int:
-        config = {"bootstrap.servers": cluster.bootstrap, "queue.buffering.max.messages": 64, "linger.ms": 1}
-        async with AsyncSafeProducer({**QUIET, **config, "safeproducer.mode": "held"}) as producer:
-            stands, goes = cluster.leader("t", 0)[0], cluster.leader("t", 1)[0]
-            assert stands != goes
-            await producer.send_and_wait("t", b"first", partition=1)
-            cluster.set_throttle(4_000, broker=stands)
-            await producer.send_and_wait("t", b"first", partition=0)
-            cluster.set_throttle(0, broker=stands)
-            waiting = [asyncio.create_task(producer.send_and_wait("t", b"stands", partition=0)) for _ in range(200)]
-            await asyncio.sleep(0)
-            await asyncio.gather(*(producer.send_and_wait("t", b"goes", partition=1) for _ in range(500)))
-            done = sum(task.done() for task in waiting)
-            await asyncio.gather(*waiting)
-            return done
-
-    assert run(main) == 0
+    config = {"bootstrap.servers": cluster.bootstrap, "queue.buffering.max.messages": 64, "linger.ms": 1}
+    async with AsyncSafeProducer({**QUIET, **config, "safeproducer.mode": "held"}) as producer:
+        stands, goes = cluster.leader("t", 0)[0], cluster.leader("t", 1)[0]
+        assert stands != goes
+        await producer.send_and_wait("t", b"first", partition=1)
+        cluster.set_throttle(4_000, broker=stands)
+        await producer.send_and_wait("t", b"first", partition=0)
+        cluster.set_throttle(0, broker=stands)
+        waiting = [asyncio.create_task(producer.send_and_wait("t", b"stands", partition=0)) for _ in range(200)]
+        await asyncio.sleep(0)
+        await asyncio.gather(*(producer.send_and_wait("t", b"goes", partition=1) for _ in range(500)))
+        done = sum(task.done() for task in waiting)
+        await asyncio.gather(*waiting)
+        assert done == 0
     assert log_of(cluster) == {b"first": 2, b"stands": 200, b"goes": 500}
 
 
-def test_a_record_for_which_there_is_never_room_is_refused(cluster: FakeCluster, run: Run) -> None:
+async def test_a_record_for_which_there_is_never_room_is_refused(cluster: FakeCluster) -> None:
     """Nothing is under way that could make room: nobody waits for ever."""
-
-    async def main() -> None:
-        config = {"bootstrap.servers": cluster.bootstrap, "queue.buffering.max.kbytes": 1, **QUIET}
-        async with AsyncSafeProducer(config) as producer:
-            with pytest.raises(QueueFullError):
-                await producer.send("t", b"x" * 5_000)
-            ahead = await producer.send("t", b"ahead")
-            with pytest.raises(QueueFullError):
-                await producer.send("t", b"x" * 5_000)
-            await ahead
-
-    run(main)
+    config = {"bootstrap.servers": cluster.bootstrap, "queue.buffering.max.kbytes": 1, **QUIET}
+    async with AsyncSafeProducer(config) as producer:
+        with pytest.raises(QueueFullError):
+            await producer.send("t", b"x" * 5_000)
+        ahead = await producer.send("t", b"ahead")
+        with pytest.raises(QueueFullError):
+            await producer.send("t", b"x" * 5_000)
+        await ahead
     assert log_of(cluster) == {b"ahead": 1}
 
 
-def test_room_that_a_thread_makes_is_found(cluster: FakeCluster, run: Run) -> None:
+async def test_room_that_a_thread_makes_is_found(cluster: FakeCluster) -> None:
     """No record of the loop ends meanwhile."""
-
-    async def main() -> None:
-        config = {**HELD, "bootstrap.servers": cluster.bootstrap, "queue.buffering.max.messages": 2}
-        async with AsyncSafeProducer(config) as producer:
-            for _ in range(2):
-                producer.producer.produce("t", b"of a thread")
-            waiting = asyncio.create_task(producer.send("t", b"waits"))
-            await asyncio.sleep(0)
-            await asyncio.to_thread(producer.producer.flush, PATIENCE)
-            await waiting
-
-    run(main)
+    config = {**HELD, "bootstrap.servers": cluster.bootstrap, "queue.buffering.max.messages": 2}
+    async with AsyncSafeProducer(config) as producer:
+        for _ in range(2):
+            producer.producer.produce("t", b"of a thread")
+        waiting = asyncio.create_task(producer.send("t", b"waits"))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(producer.producer.flush, PATIENCE)
+        await waiting
     assert log_of(cluster) == {b"of a thread": 2, b"waits": 1}
 
 
@@ -281,67 +237,55 @@ def test_few_records_end_in_a_step_of_the_loop(cluster: FakeCluster, run: Run, m
     assert 1 <= run(main) <= 128, "64 by a report that came, and 64 by what was queued"
 
 
-def test_flush_counts_the_records_so_far(cluster: FakeCluster, run: Run) -> None:
+async def test_flush_counts_the_records_so_far(cluster: FakeCluster) -> None:
     """Linger does not count meanwhile. A flush that is cancelled keeps no thread."""
-
-    async def main() -> None:
-        async with AsyncSafeProducer({**HELD, "bootstrap.servers": cluster.bootstrap}) as producer:
-            deliveries = [await producer.send("t", b"%d" % number) for number in range(10)]
-            await producer.flush()
-            assert all(each.done() for each in deliveries)
-            cluster.pause(cluster.leader("t", 0)[0])
-            stuck = await producer.send("t", b"stuck", partition=0)
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(producer.flush(), 0.05)
-            assert await asyncio.wait_for(producer._in_thread(lambda: "its turn"), PATIENCE) == "its turn"
-            cluster.resume(cluster.leader("t", 0)[0])
-            await producer.flush()
-            assert stuck.done()
-
-    run(main)
+    async with AsyncSafeProducer({**HELD, "bootstrap.servers": cluster.bootstrap}) as producer:
+        deliveries = [await producer.send("t", b"%d" % number) for number in range(10)]
+        await producer.flush()
+        assert all(each.done() for each in deliveries)
+        cluster.pause(cluster.leader("t", 0)[0])
+        stuck = await producer.send("t", b"stuck", partition=0)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(producer.flush(), 0.05)
+        assert await asyncio.wait_for(producer._in_thread(lambda: "its turn"), PATIENCE) == "its turn"
+        cluster.resume(cluster.leader("t", 0)[0])
+        await producer.flush()
+        assert stuck.done()
 
 
-def test_threads_do_not_grow_with_records(cluster: FakeCluster, run: Run) -> None:
+async def test_threads_do_not_grow_with_records(cluster: FakeCluster) -> None:
     """As many with ten thousand as with one."""
+    import threading  # noqa: PLC0415
 
-    async def main() -> set[int]:
-        import threading  # noqa: PLC0415
-
-        found = set[int]()
-        async with AsyncSafeProducer({"bootstrap.servers": cluster.bootstrap, **QUIET}) as producer:
-            await producer.send_and_wait("t", b"")
-            for count in (1, 100, 10_000):
-                deliveries = [await producer.send("t", b"") for _ in range(count)]
-                found.add(sum(each.name.startswith("safeproducer-aio") for each in threading.enumerate()))
-                await asyncio.gather(*deliveries)
-        return found
-
-    assert run(main) == {1}
+    found = set[int]()
+    async with AsyncSafeProducer({"bootstrap.servers": cluster.bootstrap, **QUIET}) as producer:
+        await producer.send_and_wait("t", b"")
+        for count in (1, 100, 10_000):
+            deliveries = [await producer.send("t", b"") for _ in range(count)]
+            found.add(sum(each.name.startswith("safeproducer-aio") for each in threading.enumerate()))
+            await asyncio.gather(*deliveries)
+    assert found == {1}
 
 
-def test_callbacks_of_the_configuration_run_on_the_loop(cluster: FakeCluster, run: Run) -> None:
+async def test_callbacks_of_the_configuration_run_on_the_loop(cluster: FakeCluster) -> None:
     """Functions and coroutine functions."""
     told = list[object]()
+    loop = asyncio.get_running_loop()
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
+    async def statistics(_: str) -> None:
+        await asyncio.sleep(0)
+        told.append(asyncio.get_running_loop() is loop)
 
-        async def statistics(_: str) -> None:
-            await asyncio.sleep(0)
-            told.append(asyncio.get_running_loop() is loop)
+    def throttled(_: object) -> None:
+        told.append((asyncio.get_running_loop() is loop,))
 
-        def throttled(_: object) -> None:
-            told.append((asyncio.get_running_loop() is loop,))
-
-        cluster.set_throttle(1)
-        config = {"bootstrap.servers": cluster.bootstrap, "statistics.interval.ms": 50, **QUIET}
-        async with AsyncSafeProducer({**config, "stats_cb": statistics, "throttle_cb": throttled}) as producer:
-            await producer.send_and_wait("t", b"")
-            await until(lambda: {True, (True,)} <= set(told))
-            await producer.close()
-            await asyncio.sleep(0)
-
-    run(main)
+    cluster.set_throttle(1)
+    config = {"bootstrap.servers": cluster.bootstrap, "statistics.interval.ms": 50, **QUIET}
+    async with AsyncSafeProducer({**config, "stats_cb": statistics, "throttle_cb": throttled}) as producer:
+        await producer.send_and_wait("t", b"")
+        await until(lambda: {True, (True,)} <= set(told))
+        await producer.close()
+        await asyncio.sleep(0)
     assert set(told) == {True, (True,)}
 
 

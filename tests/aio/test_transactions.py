@@ -47,103 +47,83 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return Calls(monkeypatch)
 
 
-def test_a_block_commits_at_its_end(run: Run, calls: Calls) -> None:
+async def test_a_block_commits_at_its_end(calls: Calls) -> None:
     """Again and again."""
-
-    async def main() -> list[str]:
-        async with AsyncSafeProducer(MOCK) as producer:
-            await producer.init_transactions(20)
-            deliveries = []
-            for number in range(3):
-                async with producer.transaction() as same:
-                    assert same is producer
-                    deliveries.append(await producer.send("t", b"%d" % number))
-            return [each.outcome for each in deliveries]
-
-    assert run(main) == ["delivered"] * 3
+    async with AsyncSafeProducer(MOCK) as producer:
+        await producer.init_transactions(20)
+        deliveries = []
+        for number in range(3):
+            async with producer.transaction() as same:
+                assert same is producer
+                deliveries.append(await producer.send("t", b"%d" % number))
+        assert [each.outcome for each in deliveries] == ["delivered"] * 3
     assert calls.made == ["begin", "commit"] * 3
 
 
-def test_an_exception_aborts_behind_what_was_sent(run: Run, calls: Calls) -> None:
+async def test_an_exception_aborts_behind_what_was_sent(calls: Calls) -> None:
     """And goes on. The next block begins."""
-
-    async def main() -> None:
-        async with AsyncSafeProducer(MOCK) as producer:
-            await producer.init_transactions(20)
-            with pytest.raises(ValueError, match="the application's"):  # noqa: PT012
-                async with producer.transaction():
-                    await producer.send("t", b"aborted")
-                    raise ValueError("the application's")
+    async with AsyncSafeProducer(MOCK) as producer:
+        await producer.init_transactions(20)
+        with pytest.raises(ValueError, match="the application's"):  # noqa: PT012
             async with producer.transaction():
-                await producer.send_and_wait("t", b"committed")
-
-    run(main)
+                await producer.send("t", b"aborted")
+                raise ValueError("the application's")
+        async with producer.transaction():
+            await producer.send_and_wait("t", b"committed")
     assert calls.made == ["begin", "flush", "abort", "begin", "commit"]
 
 
 @pytest.mark.parametrize("slow", ["begin", "abort", ""])
-def test_a_time_limit_aborts(run: Run, calls: Calls, slow: str) -> None:
+async def test_a_time_limit_aborts(calls: Calls, slow: str) -> None:
     """Whether it ends the block, or the begin: that is waited for, and the next block begins."""
     calls.slow[slow] = 0.2
-
-    async def main() -> None:
-        async with AsyncSafeProducer(MOCK) as producer:
-            await producer.init_transactions(20)
-            with pytest.raises(TimeoutError):  # noqa: PT012
-                async with asyncio.timeout(0.05), producer.transaction():
-                    await producer.send("t", b"aborted")
-                    await asyncio.sleep(60)
-            calls.slow.clear()
-            async with producer.transaction():
-                await producer.send_and_wait("t", b"committed")
-
-    run(main)
+    async with AsyncSafeProducer(MOCK) as producer:
+        await producer.init_transactions(20)
+        with pytest.raises(TimeoutError):  # noqa: PT012
+            async with asyncio.timeout(0.05), producer.transaction():
+                await producer.send("t", b"aborted")
+                await asyncio.sleep(60)
+        calls.slow.clear()
+        async with producer.transaction():
+            await producer.send_and_wait("t", b"committed")
     assert calls.made == ["begin", "flush", "abort", "begin", "commit"]
 
 
-def test_a_commit_that_is_cancelled_says_how_it_ended(run: Run, calls: Calls) -> None:
+async def test_a_commit_that_is_cancelled_says_how_it_ended(calls: Calls) -> None:
     calls.slow["commit"] = 0.2
+    async with AsyncSafeProducer(MOCK) as producer:
+        await producer.init_transactions(20)
 
-    async def main() -> None:
-        async with AsyncSafeProducer(MOCK) as producer:
-            await producer.init_transactions(20)
-
-            async def block() -> None:
-                async with producer.transaction():
-                    await producer.send_and_wait("t", b"committed")
-
-            task = asyncio.create_task(block())
-            while "commit" not in calls.made:
-                await asyncio.sleep(0.001)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError) as caught:
-                await task
-            assert caught.value.ended is True  # type: ignore[attr-defined]
-            assert "succeeded" in caught.value.__notes__[0]
-            calls.slow.clear()
+        async def block() -> None:
             async with producer.transaction():
-                await producer.send("t", b"next")
+                await producer.send_and_wait("t", b"committed")
 
-    run(main)
+        task = asyncio.create_task(block())
+        while "commit" not in calls.made:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await task
+        assert caught.value.ended is True  # type: ignore[attr-defined]
+        assert "succeeded" in caught.value.__notes__[0]
+        calls.slow.clear()
+        async with producer.transaction():
+            await producer.send("t", b"next")
     assert calls.made == ["begin", "commit"] * 2
 
 
-def test_blocks_that_cannot_be_are_refused(run: Run) -> None:
+async def test_blocks_that_cannot_be_are_refused() -> None:
     """A block in a block, and one without a transactional.id: by errors of this library."""
-
-    async def main() -> None:
-        async with AsyncSafeProducer(MOCK) as producer:
-            await producer.init_transactions(20)
-            async with producer.transaction():
-                with pytest.raises(SafeProducerError, match="open already"):
-                    async with producer.transaction():
-                        pass
-                await producer.send("t", b"of the outer one")
-            async with producer.transaction():
-                pass
-        async with AsyncSafeProducer({"test.mock.num.brokers": 1, **QUIET}) as producer:
-            with pytest.raises(SafeProducerError, match=r"transactional\.id"):
+    async with AsyncSafeProducer(MOCK) as producer:
+        await producer.init_transactions(20)
+        async with producer.transaction():
+            with pytest.raises(SafeProducerError, match="open already"):
                 async with producer.transaction():
                     pass
-
-    run(main)
+            await producer.send("t", b"of the outer one")
+        async with producer.transaction():
+            pass
+    async with AsyncSafeProducer({"test.mock.num.brokers": 1, **QUIET}) as producer:
+        with pytest.raises(SafeProducerError, match=r"transactional\.id"):
+            async with producer.transaction():
+                pass

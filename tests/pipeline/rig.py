@@ -585,7 +585,7 @@ class HandAsker(Asker):
 def rigged(
     config: dict[str, Any], round_trips: dict[int, float] | None = None, partitions: dict[str, int] | None = None
 ) -> Iterator[Rig]:
-    """A Rig; its clock and its clients stand in for the real ones until the end of the block."""
+    """A Rig; its clock and its clients stand in for the real ones until the end of the block, where it is closed."""
     time = VirtualTime()
     cluster = ScriptedCluster(time, round_trips or {1: 0.002, 2: 0.002, 3: 0.002}, partitions or {"a": 3, "b": 2})
     rig: Rig
@@ -615,5 +615,7 @@ def rigged(
         rig.__init__(cluster, config)  # type: ignore[misc]
         try:
             yield rig
+            if not rig.closed:
+                rig.close()
         finally:
             rig.engine.route.state = "closed"

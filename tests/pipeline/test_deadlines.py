@@ -40,7 +40,6 @@ def test_records_behind_one_without_an_answer_were_not_sent() -> None:
         told: list[Any] = [record.reports[0] for record in rig.records.values() if record.reports[0] is not None]
         assert [error.attempts for error in told] == 2 * [None] + 6 * [0]
         assert {error.producer_id for error in told[:2]} == {rig.natives[0].producer_id}
-        rig.close()
 
 
 def test_a_purge_reports_the_newest_records_first() -> None:
@@ -56,7 +55,6 @@ def test_a_purge_reports_the_newest_records_first() -> None:
         unsent = told.count(Outcome.NOT_WRITTEN)
         assert told == (20 - unsent) * [Outcome.UNKNOWN] + unsent * [Outcome.NOT_WRITTEN]
         assert 0 < unsent < 18
-        rig.close()
 
 
 def test_records_that_were_held_first_are_not_late() -> None:
@@ -70,7 +68,6 @@ def test_records_that_were_held_first_are_not_late() -> None:
             rig.poll(0)
             late = [record for record in rig.open_records if rig.time.now - record.at > 3 + LATENESS]
             assert late == []
-        rig.close()
 
 
 def test_no_record_goes_straight_behind_a_purge_however_late_that_is() -> None:
@@ -99,7 +96,6 @@ def test_no_record_goes_straight_behind_a_purge_however_late_that_is() -> None:
             rig.report_queue(0.5)
         assert before
         rig.report_queue(8)
-        rig.close()
 
 
 def test_records_purged_before_prove_nothing() -> None:
@@ -118,7 +114,6 @@ def test_records_purged_before_prove_nothing() -> None:
         rig.poll(0)
         assert Outcome.NOT_WRITTEN not in outcomes(rig, KafkaError._MSG_TIMED_OUT)
         assert outcomes(rig, KafkaError._MSG_TIMED_OUT)
-        rig.close()
 
 
 def test_batches_for_a_named_partition_keep_their_deadline() -> None:
@@ -129,7 +124,6 @@ def test_batches_for_a_named_partition_keep_their_deadline() -> None:
         rig.report_queue(5)
         rig.poll(0)
         assert outcomes(rig, KafkaError._MSG_TIMED_OUT) == 4 * [Outcome.UNKNOWN]
-        rig.close()
 
 
 def test_batches_for_a_named_partition_stay_in_front() -> None:
@@ -148,7 +142,6 @@ def test_batches_for_a_named_partition_stay_in_front() -> None:
             assert rig.produce("a", 0)
             rig.poll(0.1)
         rig.flush(10)
-        rig.close()
 
 
 def test_a_purge_of_a_partly_expired_batch_tells_of_each_record_once() -> None:
@@ -167,7 +160,6 @@ def test_a_purge_of_a_partly_expired_batch_tells_of_each_record_once() -> None:
             rig.purge()
         rig.poll(0.5)
         assert [len(record.reports) for record in rig.records.values()] == [1, 1]
-        rig.close()
 
 
 def test_a_fed_lane_is_purged_before_librdkafka_expires_what_is_stuck_in_it() -> None:
@@ -189,4 +181,3 @@ def test_a_fed_lane_is_purged_before_librdkafka_expires_what_is_stuck_in_it() ->
         assert [native.epoch for native in rig.natives] == [1]
         assert not [record for record in rig.open_records if record.partition == 1]
         assert outcomes(rig, KafkaError._MSG_TIMED_OUT) == [Outcome.UNKNOWN]
-        rig.close()

@@ -28,7 +28,6 @@ def begun(config: dict[str, object], distance: float | None = ROUND_TRIP) -> Ite
         rig.flush(5)
         rig.report_queue(0.01)
         yield rig
-        rig.close()
 
 
 def direct(rig: Rig) -> int:
@@ -109,4 +108,3 @@ def test_the_distance_is_waited_for() -> None:
             assert rig.engine.updates.holds.slow_start
         rig.flush(10)
         assert not rig.engine.updates.holds.slow_start
-        rig.close()

@@ -29,7 +29,6 @@ def test_events_of_a_lane_that_is_not_in_use_do_not_keep_flush(monkeypatch: pyte
         before = rig.time.now
         assert rig.producer.flush(10) == 0
         assert rig.time.now - before < 0.5
-        rig.close()
 
 
 def test_statistics_that_nobody_has_served_do_not_keep_flush() -> None:
@@ -44,4 +43,3 @@ def test_statistics_that_nobody_has_served_do_not_keep_flush() -> None:
         before = rig.time.now
         assert rig.producer.flush(10) == 0
         assert rig.time.now - before < 0.01
-        rig.close()

@@ -43,7 +43,6 @@ def begun(mode: str, **config: object) -> Iterator[Rig]:
         rig.cluster.brokers[1].silent = True
         yield rig
         rig.cluster.heal()
-        rig.close()
 
 
 def told(rig: Rig, tp: tuple[str, int] = TP, wait: float = SOON) -> HoldReason | None:
@@ -121,9 +120,7 @@ def mode_held() -> HoldReason | None:
 def first_acknowledgement() -> HoldReason | None:
     with rigged({**CONFIG, "batch.num.messages": 2}) as rig:
         accepted(rig, TP, *[b"key"] * 5)
-        reason = told(rig, wait=0)
-        rig.close()
-        return reason
+        return told(rig, wait=0)
 
 
 def long_round_trip() -> HoldReason | None:
@@ -152,9 +149,7 @@ def producer_id_quota() -> HoldReason | None:
         accepted(rig)
         rig.report_queue(1)
         accepted(rig, OF_ANOTHER)
-        reason = told(rig, OF_ANOTHER, wait=0)
-        rig.close()
-        return reason
+        return told(rig, OF_ANOTHER, wait=0)
 
 
 def producer_id_limit() -> HoldReason | None:
@@ -174,9 +169,7 @@ def quota_retry() -> HoldReason | None:
         accepted(rig)
         rig.poll(SOON)
         accepted(rig)
-        reason = told(rig)
-        rig.close()
-        return reason
+        return told(rig)
 
 
 def renewing(mode: str) -> HoldReason | None:

@@ -61,7 +61,6 @@ def bursts(hours: float, every: float) -> tuple[int, int]:
             first = first or wrote(rig)
             rest(rig, began + every)
         found = wrote(rig)
-        rig.close()
     return found, first
 
 
@@ -112,7 +111,6 @@ def days(count: int, policy: str, lanes: object, mode: str) -> tuple[Permits, li
                 rest(rig, began + HOUR)
             rest(rig, rig.time.now + NIGHT)
         found = writers(rig)
-        rig.close()
     return permits, found, waited
 
 

@@ -33,7 +33,6 @@ def guarded(**config: Any) -> Iterator[tuple[Rig, Permits]]:
         rig.cluster.windows[1, "a"] = LANES
         yield rig, permits
         assert permits.held.total() == rig.producer.snapshot().producer_ids == wrote(rig)
-        rig.close()
 
 
 def taken_elsewhere(rig: Rig, permits: Permits, count: int, rate: float) -> None:

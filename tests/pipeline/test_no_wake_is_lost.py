@@ -33,7 +33,6 @@ def test_a_record_that_is_accepted_during_a_pump() -> None:
             now = rig.time.monotonic()
             assert rig.dispatcher.schedule.alarm.at <= now + LINGER, f"step {step}: it is not sent in time"
             assert rig.dispatcher.schedule.deadline.at <= now + TIMEOUT, f"step {step}: it does not fail in time"
-            rig.close()
         step += 1
     assert step > 20
 

@@ -31,7 +31,6 @@ def test_reports_of_the_direct_lane_are_taken_up_to_half_of_the_buffer() -> None
         assert len(rig.natives[0]) >= 20, "they wait in librdkafka, whose limit is the application's"
         rig.flush(5)
         assert not rig.open_records
-        rig.close()
 
 
 def test_an_application_that_polls_again_goes_directly_at_once() -> None:
@@ -73,4 +72,3 @@ def test_an_application_that_is_late_by_milliseconds_still_polls() -> None:
             sender.turn()
             assert rig.engine.route.goes_direct, f"{rest * 1e3:g} ms after a poll()"
         rig.flush(5)
-        rig.close()

@@ -124,7 +124,6 @@ def test_a_record_is_counted_while_it_is_handed_over() -> None:
                 rig.dispatcher.pump(rig.time.monotonic())
             assert rig.dispatcher.lanes.inside == RECORDS
             assert rig.dispatcher.record_buffer.waiting == 0
-            rig.close()
         return steps[0]
 
     everywhere(play, 20)
@@ -153,7 +152,6 @@ def test_a_record_is_counted_while_its_count_goes_on(goes_on: str) -> None:
             with between(codes, step, go_on) as steps:
                 count = rig.dispatcher.record_buffer.records
             assert count >= 1, f"step {step}"
-            rig.close()
         return steps[0]
 
     everywhere(play, 2)
@@ -175,7 +173,6 @@ def test_a_record_is_counted_while_its_callback_runs() -> None:
             with between(codes_of(ReportQueue.run, Reports.run), step, look) as steps:
                 assert rig.engine.counters.report_queue.run() == RECORDS
             assert rig.dispatcher.record_buffer.records == 0
-            rig.close()
         return steps[0]
 
     everywhere(play, 8)

@@ -20,7 +20,6 @@ def test_only_a_record_that_fills_a_batch_wakes_the_sender() -> None:
                 assert rig.produce("a", 0)
         assert 2 <= wake.call_count <= 11
         rig.cluster.heal()
-        rig.close()
 
 
 def test_a_batch_that_is_full_by_its_bytes_holds_nearly_as_many() -> None:
@@ -33,7 +32,6 @@ def test_a_batch_that_is_full_by_its_bytes_holds_nearly_as_many() -> None:
             assert rig.produce("a", 0)
         rig.flush(5)
         assert rig.cluster.requests - before <= 4, "of 15 bytes or so for each record, 180 KB in all"
-        rig.close()
 
 
 def test_a_batch_that_is_full_by_its_count_does_not_wait_for_linger() -> None:
@@ -47,7 +45,6 @@ def test_a_batch_that_is_full_by_its_count_does_not_wait_for_linger() -> None:
         while rig.open_records:
             rig.poll(0.001)
         assert rig.time.now - began < 0.1
-        rig.close()
 
 
 def test_a_missed_kick_costs_no_round_trip() -> None:
@@ -64,4 +61,3 @@ def test_a_missed_kick_costs_no_round_trip() -> None:
             while rig.open_records:
                 rig.poll(0.001)
             assert rig.time.now - began < ROUND_TRIP + 0.03
-        rig.close()

@@ -72,7 +72,6 @@ def test_a_record_that_got_its_partition_waits_for_no_other_broker() -> None:
         assert reasons(rig) == {("c", 0): HoldReason.TURN}
         sender.turn()
         assert not reasons(rig)
-        rig.close()
 
 
 @contextmanager
@@ -122,4 +121,3 @@ def test_a_look_makes_no_lane() -> None:
         assert wishes(rig) == {("a", 0): {Wish.LANE}}
         rig.report_queue(1)
         assert len(rig.dispatcher.lanes) == 1
-        rig.close()

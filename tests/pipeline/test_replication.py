@@ -633,7 +633,6 @@ def test_a_producer_looks_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
         (found,) = rig.producer.snapshot().partitions
         assert found.replication is not None
         assert found.replication.state is ReplicationState.IN_SYNC
-        rig.close()
 
 
 def test_a_producer_says_why_its_leader_is_silent() -> None:
@@ -657,7 +656,6 @@ def test_a_producer_says_why_its_leader_is_silent() -> None:
         assert "acknowledges nothing" not in said
         assert "Bring broker 2 back." in said
         assert "replica" not in rig.producer.explain("b")
-        rig.close()
 
 
 def test_slow_acknowledgements_for_another_reason_are_no_matter_of_replicas(caplog: pytest.LogCaptureFixture) -> None:
@@ -689,7 +687,6 @@ def test_slow_acknowledgements_for_another_reason_are_no_matter_of_replicas(capl
             silent += bool(rig.dispatcher.record_buffer.silent(rig.time.now))
             rows = rig.producer.snapshot().partitions
             assert not [one for one in rows if one.replication is not None and one.replication.unusual], seed
-            rig.close()
     assert silent > 1
     assert not [text for text in caplog.messages if any(word in text for word in WORDS)]
 

@@ -30,7 +30,6 @@ def resting(config: dict[str, Any]) -> Iterator[tuple[Rig, mock.MagicMock]]:
         rig.poll(0)
         with mock.patch.object(Turns, "_turn", autospec=True, side_effect=Turns._turn) as whole:
             yield rig, whole
-        rig.close()
 
 
 def look(rig: Rig) -> float:
@@ -182,7 +181,6 @@ def calls_of_a_turn(partitions: int) -> int:
             look(rig)
         finally:
             sys.setprofile(None)
-        rig.close()
     return count
 
 

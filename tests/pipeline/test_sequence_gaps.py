@@ -12,7 +12,7 @@ from safeproducer.policy.decision import Hold, LaneFacts, PartitionFacts
 from safeproducer.policy.expiry import BACKSTOP_MARGIN
 from safeproducer.policy.hold_reason import HoldReason
 from tests.pipeline.cluster import LOSE_ANSWER, LOSE_REQUEST
-from tests.pipeline.rig import Rig, rigged
+from tests.pipeline.rig import Rig, RuleError, rigged
 
 ROUND_TRIPS = {1: 0.002, 2: 0.002}
 TIMEOUT, SOCKET_TIMEOUT = 2.0, 0.3
@@ -78,14 +78,13 @@ def test_no_record_is_written_twice_when_the_gap_is_found(mode: str, config: dic
     with purged(mode, **config) as rig:
         go_on(rig)
         assert any(native.epoch for native in rig.natives), "the gap was to be found"
-        rig.close()
 
 
 @pytest.mark.parametrize(("mode", "config"), MODES)
 def test_without_the_rule_it_is(mode: str, config: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BatchLane, "takes", lambda *_: True)
     monkeypatch.setattr(DirectLane, "purged", lambda *_: None)
-    with purged(mode, **config) as rig:
+    with pytest.raises(RuleError, match="rule 7"), purged(mode, **config) as rig:
         go_on(rig)
         assert written_twice(rig) == 1
 
@@ -110,7 +109,6 @@ def test_others_take_another_lane_while_a_batch_waits_alone_for_its_answer() -> 
                 rig.report_queue(0.2)
         assert rig.producer.snapshot().lanes == 1
         say(rig, LEFT_OUT, OTHER)
-        rig.close()
 
 
 @pytest.mark.parametrize(("mode", "config"), [row for row in MODES if row[0] == "held"])
@@ -131,7 +129,6 @@ def test_a_lane_that_is_never_idle_is_emptied_for_it(mode: str, config: dict[str
         others(1.0)
         assert len(rig.cluster.log[LEFT_OUT]) == before + 1
         assert written_twice(rig) == 0
-        rig.close()
 
 
 def test_a_gap_of_the_direct_lane_wants_no_batch_lane() -> None:
@@ -144,4 +141,3 @@ def test_a_gap_of_the_direct_lane_wants_no_batch_lane() -> None:
             facts = PartitionFacts(must_batch=must_batch, lane=LaneFacts(gap=True))
             dispatcher._choice.act_on(waits, facts, buffer, rig.time.now)
             assert dispatcher.lanes.wanted == wanted
-        rig.close()

@@ -31,7 +31,6 @@ def far_away() -> Iterator[Rig]:
             rig.poll(0.05)
         rig.flush(5)
         yield rig
-        rig.close()
 
 
 def handed_over(rig: Rig, topic: str, partition: int) -> bool:
@@ -138,7 +137,6 @@ def about_to_open() -> Iterator[Rig]:
             rig.poll(0.05)
         rig.flush(5)
         rig.check_order()
-        rig.close()
 
 
 def test_records_stay_in_order_while_the_direct_path_opens_in_the_middle_of_one() -> None:
@@ -203,4 +201,3 @@ def test_a_record_that_waits_behind_direct_ones_knows_of_them() -> None:
         assert buffer.direct_until >= went
         rig.flush(10)
         rig.check_order()
-        rig.close()

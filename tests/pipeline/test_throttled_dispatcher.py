@@ -62,7 +62,6 @@ def test_reports_that_the_sender_took_count_against_the_buffer() -> None:
         rig.check_bound()
         rig.poll(0)
         assert rig.produce("a", 0)
-        rig.close()
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
@@ -78,7 +77,6 @@ def test_bytes_in_a_lane_count_against_the_buffer(mode: str) -> None:
             accepted += 1
         assert 1 <= accepted <= 5
         rig.cluster.heal()
-        rig.close()
 
 
 def test_direct_records_share_the_buffer_with_held_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +98,6 @@ def test_direct_records_share_the_buffer_with_held_ones(monkeypatch: pytest.Monk
         assert accepted == 12
         rig.check_bound()
         rig.cluster.heal()
-        rig.close()
 
 
 @pytest.mark.parametrize("limit", [{"queue.buffering.max.messages": 20}, {"queue.buffering.max.kbytes": 1}])
@@ -117,7 +114,6 @@ def test_events_of_the_direct_lane_take_no_room(limit: dict[str, int]) -> None:
             while rig.produce("a", 0):
                 pass
             accepted.append(len(rig.records) - 1)
-            rig.close()
     assert accepted[1] == accepted[0] >= 20
 
 
@@ -132,7 +128,6 @@ def test_a_block_takes_no_more_than_its_brokers_share() -> None:
         rig.engine.updates.holds.cluster.throttle.announce(rig.told_leader["a", 0], 3.0, rig.time.now)
         assert not rig.produce_block("a", 0, None, limit // 2 + 1)
         assert rig.produce_block("a", 0, None, limit // 2)
-        rig.close()
 
 
 def held_by(rig: Rig) -> set[int | None]:
@@ -165,7 +160,6 @@ def test_a_throttle_time_costs_no_look_at_each_partition(partitions: int) -> Non
             assert rig.dispatcher.intake.suspended, "a partition of it may not be held yet"
             rig.engine.sender.turn()
             assert held_by(rig) >= {1, 2}
-        rig.close()
 
 
 def test_a_throttle_time_that_ended_before_the_next_one_came_is_a_new_one() -> None:
@@ -184,4 +178,3 @@ def test_a_throttle_time_that_ended_before_the_next_one_came_is_a_new_one() -> N
         assert rig.produce("a", 0)
         rig.poll(0.5)
         assert rig.open_records, "it waits"
-        rig.close()

@@ -56,4 +56,3 @@ def test_a_well_behaved_producer_never_waits(policy: str, monkeypatch: pytest.Mo
         assert len(rig.natives) > 10
         assert all(record.reports == [None] for record in rig.records.values())
         assert 1 <= rig.producer.snapshot().producer_ids <= 40
-        rig.close()

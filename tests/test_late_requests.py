@@ -33,6 +33,21 @@ def config(cluster: FakeCluster, **more: Any) -> dict[str, Any]:
     return settings | {"socket.timeout.ms": 500, "transaction.timeout.ms": 60_000} | more
 
 
+@pytest.fixture
+def producer(cluster: FakeCluster) -> Iterator[SafeProducer]:
+    """One that may begin a transaction."""
+    with SafeProducer(config(cluster)) as made:
+        made.init_transactions(PATIENCE)
+        yield made
+
+
+def commit(producer: SafeProducer, *values: bytes) -> None:
+    """All in one transaction."""
+    with producer.transaction(PATIENCE):
+        for value in values:
+            producer.produce("t", value)
+
+
 def committed(cluster: FakeCluster) -> list[bytes | None]:
     """What readers of committed records see."""
     return [record.value for record in cluster.log("t", isolation="read_committed")]
@@ -87,31 +102,26 @@ def test_a_late_end_ends_no_other_transaction(cluster: FakeCluster, ends: str) -
         assert committed(cluster) == [*first, b"second"]
 
 
-def test_a_lost_answer_renews_the_epoch_once(cluster: FakeCluster) -> None:
+def test_a_lost_answer_renews_the_epoch_once(cluster: FakeCluster, producer: SafeProducer) -> None:
     """The next transaction begins in a new one, and those behind it go on in that; without a loss there is none."""
-    with SafeProducer(config(cluster)) as producer:
-        producer.init_transactions(PATIENCE)
-        epochs = []
-        for number in range(4):
-            if number == 1:
-                cluster.lose_acks(1, api="EndTxn")
-            with producer.transaction(PATIENCE):
-                producer.produce("t", b"%d" % number)
-                epochs.append(cluster.transactions()["shop"].epoch)
-        assert epochs == [0, 0, 1, 1]
-        assert committed(cluster) == [b"0", b"1", b"2", b"3"]
+    epochs = []
+    for number in range(4):
+        if number == 1:
+            cluster.lose_acks(1, api="EndTxn")
+        with producer.transaction(PATIENCE):
+            producer.produce("t", b"%d" % number)
+            epochs.append(cluster.transactions()["shop"].epoch)
+    assert epochs == [0, 0, 1, 1]
+    assert committed(cluster) == [b"0", b"1", b"2", b"3"]
 
 
-def test_an_idle_connection_that_ends_renews_nothing(cluster: FakeCluster) -> None:
-    with SafeProducer(config(cluster)) as producer:
-        producer.init_transactions(PATIENCE)
-        for number in range(3):
-            with producer.transaction(PATIENCE):
-                producer.produce("t", b"%d" % number)
-            cluster.cut()
-            time.sleep(0.5)  # a request into a connection whose end is not known yet would be lost
-        assert cluster.transactions()["shop"].epoch == 0
-        assert committed(cluster) == [b"0", b"1", b"2"]
+def test_an_idle_connection_that_ends_renews_nothing(cluster: FakeCluster, producer: SafeProducer) -> None:
+    for number in range(3):
+        commit(producer, b"%d" % number)
+        cluster.cut()
+        time.sleep(0.5)  # a request into a connection whose end is not known yet would be lost
+    assert cluster.transactions()["shop"].epoch == 0
+    assert committed(cluster) == [b"0", b"1", b"2"]
 
 
 def test_an_abort_of_what_was_not_sent_renews_nothing(cluster: FakeCluster) -> None:
@@ -122,100 +132,87 @@ def test_an_abort_of_what_was_not_sent_renews_nothing(cluster: FakeCluster) -> N
             producer.begin_transaction()
             producer.produce("t", b"")
             producer.abort_transaction(PATIENCE)
-        with producer.transaction(PATIENCE):
-            producer.produce("t", b"at the end")
+        commit(producer, b"at the end")
         assert producer.snapshot().failed == 3
         assert cluster.transactions()["shop"].epoch == 0
         assert committed(cluster) == [b"at the end"]
 
 
-def test_a_commit_without_an_answer_is_told_and_left(cluster: FakeCluster) -> None:
+def test_a_commit_without_an_answer_is_told_and_left(cluster: FakeCluster, producer: SafeProducer) -> None:
     """Whether it is committed the coordinator decides, and it is committed or aborted as a whole."""
-    with SafeProducer(config(cluster)) as producer:
-        producer.init_transactions(PATIENCE)
-        cluster.hold_next("EndTxn", 9)
-        with pytest.raises(TransactionUnknown, match="not known") as caught, producer.transaction(1.5):
-            producer.produce("t", b"first")
-        assert caught.value.args[0].retriable()
-        assert cluster.held_back
-        producer.begin_transaction()
-        cluster.hold_next("EndTxn", 0)  # not before: the former native producer asks again until then
-        send_one(producer, "t", b"second")
-        before = arrived(cluster, "EndTxn")
-        held = cluster.release()
-        assert held
-        cluster.wait(lambda found: arrived(found, "EndTxn") >= before + held)
-        assert committed(cluster) == []
-        producer.commit_transaction(PATIENCE)
-        assert committed(cluster) == [b"second"]
-
-
-def test_a_commit_may_be_waited_for_again(cluster: FakeCluster) -> None:
-    """By hand, as with confluent_kafka; the next transaction needs a new epoch all the same."""
-    with SafeProducer(config(cluster)) as producer:
-        producer.init_transactions(PATIENCE)
-        producer.begin_transaction()
+    cluster.hold_next("EndTxn", 9)
+    with pytest.raises(TransactionUnknown, match="not known") as caught, producer.transaction(1.5):
         producer.produce("t", b"first")
-        cluster.hold_next("EndTxn", 9)
-        with pytest.raises(TransactionUnknown):
-            producer.commit_transaction(1.2)
-        cluster.release()
-        producer.commit_transaction(PATIENCE)
-        assert committed(cluster) == [b"first"]
-        with producer.transaction(PATIENCE):
-            producer.produce("t", b"second")
-        assert cluster.transactions()["shop"].epoch == 1
-        assert committed(cluster) == [b"first", b"second"]
+    assert caught.value.args[0].retriable()
+    assert cluster.held_back
+    producer.begin_transaction()
+    cluster.hold_next("EndTxn", 0)  # not before: the former native producer asks again until then
+    send_one(producer, "t", b"second")
+    before = arrived(cluster, "EndTxn")
+    held = cluster.release()
+    assert held
+    cluster.wait(lambda found: arrived(found, "EndTxn") >= before + held)
+    assert committed(cluster) == []
+    producer.commit_transaction(PATIENCE)
+    assert committed(cluster) == [b"second"]
 
 
-def test_an_abort_without_an_answer_is_done_before_the_next_transaction(cluster: FakeCluster) -> None:
+def test_a_commit_may_be_waited_for_again(cluster: FakeCluster, producer: SafeProducer) -> None:
+    """By hand, as with confluent_kafka; the next transaction needs a new epoch all the same."""
+    producer.begin_transaction()
+    producer.produce("t", b"first")
+    cluster.hold_next("EndTxn", 9)
+    with pytest.raises(TransactionUnknown):
+        producer.commit_transaction(1.2)
+    cluster.release()
+    producer.commit_transaction(PATIENCE)
+    assert committed(cluster) == [b"first"]
+    commit(producer, b"second")
+    assert cluster.transactions()["shop"].epoch == 1
+    assert committed(cluster) == [b"first", b"second"]
+
+
+def test_an_abort_without_an_answer_is_done_before_the_next_transaction(
+    cluster: FakeCluster, producer: SafeProducer
+) -> None:
     """The exception that ended the block is the one that is raised."""
-    with SafeProducer(config(cluster)) as producer:
-        producer.init_transactions(PATIENCE)
-        cluster.hold_next("EndTxn", 9)
-        with pytest.raises(ValueError, match="the application's"), producer.transaction(1.2):  # noqa: PT012
-            producer.produce("t", b"first")
-            raise ValueError("the application's")
-        cluster.release()
-        with producer.transaction(PATIENCE):
-            producer.produce("t", b"second")
-        assert committed(cluster) == [b"second"]
+    cluster.hold_next("EndTxn", 9)
+    with pytest.raises(ValueError, match="the application's"), producer.transaction(1.2):  # noqa: PT012
+        producer.produce("t", b"first")
+        raise ValueError("the application's")
+    cluster.release()
+    commit(producer, b"second")
+    assert committed(cluster) == [b"second"]
 
 
-def test_a_record_held_back_is_in_no_other_transaction(cluster: FakeCluster) -> None:
+def test_a_record_held_back_is_in_no_other_transaction(cluster: FakeCluster, producer: SafeProducer) -> None:
     """It was given up, and its transaction aborted."""
-    with SafeProducer(config(cluster)) as producer:
-        producer.init_transactions(PATIENCE)
-        with producer.transaction(PATIENCE):
-            producer.produce("t", b"first")
-        cluster.hold_next("Produce", 9)
-        with pytest.raises(ValueError, match="given up"), producer.transaction(1.2):  # noqa: PT012
-            producer.produce("t", b"late")
-            raise ValueError("given up")
-        held = cluster.held_back
-        cluster.hold_next("Produce", 0)
-        producer.begin_transaction()
-        send_one(producer, "t", b"second")
-        before = arrived(cluster, "Produce")
-        assert cluster.release() == held > 0
-        cluster.wait(lambda found: arrived(found, "Produce") == before + held)
-        producer.commit_transaction(PATIENCE)
-        assert committed(cluster) == [b"first", b"second"]
+    commit(producer, b"first")
+    cluster.hold_next("Produce", 9)
+    with pytest.raises(ValueError, match="given up"), producer.transaction(1.2):  # noqa: PT012
+        producer.produce("t", b"late")
+        raise ValueError("given up")
+    held = cluster.held_back
+    cluster.hold_next("Produce", 0)
+    producer.begin_transaction()
+    send_one(producer, "t", b"second")
+    before = arrived(cluster, "Produce")
+    assert cluster.release() == held > 0
+    cluster.wait(lambda found: arrived(found, "Produce") == before + held)
+    producer.commit_transaction(PATIENCE)
+    assert committed(cluster) == [b"first", b"second"]
 
 
-def test_an_aborted_block_says_so(cluster: FakeCluster) -> None:
+def test_an_aborted_block_says_so(cluster: FakeCluster, producer: SafeProducer) -> None:
     """It is aborted already, and the next one begins."""
-    with SafeProducer(config(cluster)) as producer:
-        producer.init_transactions(PATIENCE)
-        failures: Any = engine_of(producer).updates.failures
-        with pytest.raises(TransactionAborted, match=r"1 record\(s\)") as caught, producer.transaction(PATIENCE):  # noqa: PT012
-            producer.produce("t", b"first")
-            failures.without_offset += 1  # as the report of a record without an offset does
-        assert isinstance(caught.value, KafkaException)
-        assert cluster.transactions()["shop"].state == "CompleteAbort"
-        with producer.transaction(PATIENCE):
-            producer.produce("t", b"again")
-        assert committed(cluster) == [b"again"]
+    failures: Any = engine_of(producer).updates.failures
+    with pytest.raises(TransactionAborted, match=r"1 record\(s\)") as caught, producer.transaction(PATIENCE):  # noqa: PT012
+        producer.produce("t", b"first")
+        failures.without_offset += 1  # as the report of a record without an offset does
+    assert isinstance(caught.value, KafkaException)
+    assert cluster.transactions()["shop"].state == "CompleteAbort"
+    commit(producer, b"again")
+    assert committed(cluster) == [b"again"]
 
 
 def offsets(cluster: FakeCluster) -> int:
@@ -250,12 +247,10 @@ def test_another_instance_is_not_written_over(cluster: FakeCluster) -> None:
     with SafeProducer(config(cluster)) as producer:
         producer.init_transactions(PATIENCE)
         cluster.lose_acks(1, api="EndTxn")
-        with producer.transaction(PATIENCE):
-            producer.produce("t", b"first")
+        commit(producer, b"first")
         with SafeProducer(config(cluster)) as other:
             other.init_transactions(PATIENCE)
-            with other.transaction(PATIENCE):
-                other.produce("t", b"of the other one")
+            commit(other, b"of the other one")
         for _ in range(2):
             with pytest.raises(FatalError, match="another instance"):
                 producer.begin_transaction()
@@ -283,21 +278,19 @@ def test_a_fence_is_fatal_and_renews_nothing(cluster: FakeCluster) -> None:
     assert committed(cluster) == []
 
 
-def test_coordinator_that_is_away_keeps_the_next_transaction_waiting(cluster: FakeCluster) -> None:
+def test_coordinator_that_is_away_keeps_the_next_transaction_waiting(
+    cluster: FakeCluster, producer: SafeProducer
+) -> None:
     """A renewal that failed goes on with the next begin, which is told to come again."""
-    with SafeProducer(config(cluster)) as producer:
-        producer.init_transactions(PATIENCE)
-        cluster.lose_acks(1, api="EndTxn")
-        with producer.transaction(PATIENCE):
-            producer.produce("t", b"first")
-        cluster.hold_next("InitProducerId", 99)
-        with pytest.raises(KafkaException) as caught, producer.transaction(1.2):
-            pass
-        assert caught.value.args[0].retriable()
-        cluster.release()
-        with producer.transaction(PATIENCE):
-            producer.produce("t", b"second")
-        assert committed(cluster) == [b"first", b"second"]
+    cluster.lose_acks(1, api="EndTxn")
+    commit(producer, b"first")
+    cluster.hold_next("InitProducerId", 99)
+    with pytest.raises(KafkaException) as caught, producer.transaction(1.2):
+        pass
+    assert caught.value.args[0].retriable()
+    cluster.release()
+    commit(producer, b"second")
+    assert committed(cluster) == [b"first", b"second"]
 
 
 def test_what_was_left_is_reported_before_the_new_epoch(cluster: FakeCluster) -> None:
@@ -334,16 +327,14 @@ def test_hooks_and_the_snapshot_tell_what_became_of_transactions(cluster: FakeCl
     told = Told()
     with SafeProducer(config(cluster), hooks=[told]) as producer:
         producer.init_transactions(PATIENCE)
-        with producer.transaction(PATIENCE):
-            producer.produce("t", b"")
+        commit(producer, b"")
         with contextlib.suppress(ZeroDivisionError), producer.transaction(PATIENCE):
             raise ZeroDivisionError
         cluster.hold_next("EndTxn", 9)
         with pytest.raises(TransactionUnknown), producer.transaction(1.2):
             producer.produce("t", b"")
         cluster.release()
-        with producer.transaction(PATIENCE):
-            producer.produce("t", b"")
+        commit(producer, b"")
         assert [event.outcome for event in told.events] == ["committed", "aborted", "unknown", "committed"]
         assert [bool(event.doubt) for event in told.events] == [False, False, True, False]
         assert told.events[2].seconds >= 1

@@ -16,20 +16,16 @@ import pytest
 
 from safeproducer import Hook, QueueFullError, Record, SafeProducer
 from safeproducer.pipeline import closing
-from tests.contract.support import send_one, wait_until
+from tests.contract.support import handling, send_one, wait_until
 from tests.inside import engine_of
 
 
 @contextmanager
 def alarm(seconds: float, handler: Any) -> Iterator[None]:
     """Runs `handler` as a signal handler after `seconds`."""
-    previous = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
+    with handling(signal.SIGALRM, handler):
         yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
 
 
 def test_flush_serves_all_and_raises_the_last_exception_with_its_traceback(producer: SafeProducer) -> None:

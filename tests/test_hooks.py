@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from functools import partial
 
 import pytest
 
@@ -176,10 +177,6 @@ def test_one_hook_that_raises_on_two_threads_is_reported_once(caplog: pytest.Log
             raise ValueError
 
     hooks = Hooks([RaisesTogether()])
-    threads = [threading.Thread(target=hooks.call, args=("producer_created", None)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
+    together(*(partial(hooks.call, "producer_created", None) for _ in range(2)))
     assert not hooks.wants("producer_created")
     assert len(caplog.records) == 1

@@ -25,7 +25,7 @@ from safeproducer.pipeline.sender import Sender
 from safeproducer.records import ProducerInfo
 from safeproducer.snapshot import CloseReport
 from tests.clusters import cluster_of
-from tests.contract.support import send_one
+from tests.contract.support import handling, send_one
 from tests.inside import engine_of
 
 CALLS: list[tuple[str, tuple[Any, ...]]] = [
@@ -623,13 +623,9 @@ def test_ctrl_c_during_close_leaves_the_producer_open(unreachable: dict[str, obj
     """The person who interrupts decides what comes next; nothing was thrown away."""
     producer = SafeProducer(unreachable)
     producer.produce("t", b"x")
-    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 0.3)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            producer.close()
-    finally:
-        signal.signal(signal.SIGALRM, previous)
+    with handling(signal.SIGALRM, signal.default_int_handler), pytest.raises(KeyboardInterrupt):
+        producer.close()
     account = producer.snapshot()
     assert (account.state, account.unresolved) == ("open", 1)
     assert producer.close(0).left == 1

@@ -35,7 +35,7 @@ from safeproducer.settings.config import parse
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
 from tests.clusters import cluster_of
-from tests.contract.support import send_one
+from tests.contract.support import send_one, together
 from tests.permit_count import permits_counted
 from tests.producer_ids.test_gate import INFO, Told
 
@@ -363,11 +363,7 @@ def test_threads_that_begin_together_take_one(cluster: FakeCluster) -> None:
                 for number in range(50):
                     producer.produce("t", b"%d" % number)
 
-            threads = [threading.Thread(target=produce) for _ in range(8)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            together(*(produce for _ in range(8)))
             assert producer.flush(20) == 0
             assert (producer.snapshot().delivered, producer.snapshot().producer_ids) == (400, 1)
     finally:

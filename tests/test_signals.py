@@ -23,6 +23,7 @@ from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
 from tests.ahead import Ahead, ahead, started
 from tests.clusters import cluster_of
+from tests.contract.support import handling
 from tests.mock_cluster import mock_cluster
 
 RECORDS = 3_000
@@ -420,17 +421,13 @@ def test_flush_waits_for_what_waits_for_linger_where_it_interrupted_a_callback()
             producer.produce("t", b"second", partition=0)
             signal.raise_signal(signal.SIGUSR1)
 
-    former = signal.signal(signal.SIGUSR1, handler)
-    try:
-        with cluster_of({"t": 1}) as cluster:
-            settings = {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": False, "linger.ms": 1500}
-            producer = SafeProducer({**settings, "log_level": 0})
-            producer.produce("t", b"first", partition=0, on_delivery=report)
-            while not written:
-                producer.poll(0.1)
-            producer.close()
-    finally:
-        signal.signal(signal.SIGUSR1, former)
+    with handling(signal.SIGUSR1, handler), cluster_of({"t": 1}) as cluster:
+        settings = {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": False, "linger.ms": 1500}
+        producer = SafeProducer({**settings, "log_level": 0})
+        producer.produce("t", b"first", partition=0, on_delivery=report)
+        while not written:
+            producer.poll(0.1)
+        producer.close()
     assert written == [2]
 
 

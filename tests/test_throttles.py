@@ -1,11 +1,12 @@
 """Shared throttle deadlines: one for each cluster of the process, for any thread, gone when nobody uses it."""
 
 import gc
-import threading
+from functools import partial
 
 from safeproducer.pipeline.cluster import throttles
 from safeproducer.pipeline.cluster.throttles import ThrottleRegistry
 from safeproducer.policy.throttle import Throttle
+from tests.contract.support import together
 from tests.pipeline.interleaving import between, codes_of
 
 
@@ -52,11 +53,7 @@ def test_threads_get_the_same_deadlines_and_lose_none() -> None:
             shared.announce(number % 3, 1.0 + (number * 7 + thread) % 1_000, now=0.0)
             shared.deadline(None, 0.0)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    together(*(partial(work, number) for number in range(8)))
     assert len({id(shared) for shared in keep}) == 1
     assert keep[0].deadlines(0.0) == {0: 1000.0, 1: 1000.0, 2: 1000.0}
 

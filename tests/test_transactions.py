@@ -28,7 +28,7 @@ from safeproducer.policy.expiry import DAY, Horizon, Source
 from safeproducer.runtime import interrupts
 from safeproducer.testing import FakeCluster
 from tests.clusters import cluster_of
-from tests.contract.support import send_one
+from tests.contract.support import handling, send_one
 from tests.inside import engine_of
 from tests.mock_cluster import mock_cluster
 
@@ -186,8 +186,7 @@ def test_a_signal_handler_that_interrupted_a_callback_ends_no_transaction(produc
         if not raised and interrupts.in_native_callback():
             signal.raise_signal(signal.SIGUSR1)
 
-    former = signal.signal(signal.SIGUSR1, handler)
-    try:
+    with handling(signal.SIGUSR1, handler):
         started = time.monotonic()
         while not raised:  # the sender takes the reports of a thread that is not run for a while: librdkafka has none
             started = time.monotonic()
@@ -202,8 +201,6 @@ def test_a_signal_handler_that_interrupted_a_callback_ends_no_transaction(produc
                 assert producer.flush(30) == 0
             if method != "close" or not raised:
                 producer.commit_transaction(30)
-    finally:
-        signal.signal(signal.SIGUSR1, former)
     assert raised == [None if method == "close" else CallbackReentryError]
     assert time.monotonic() - started < 9
     producer.close()
@@ -220,16 +217,13 @@ def test_flush_in_a_signal_handler_that_interrupted_a_callback(mock_bootstrap: s
         producer.flush(30)
         took.append(time.monotonic() - started)
 
-    former = signal.signal(signal.SIGUSR1, handler)
-    try:
+    with handling(signal.SIGUSR1, handler):
         if "transactional.id" in settings:
             producer.init_transactions(30)
             producer.begin_transaction()
         send_one(
             producer, "topic", b"v", on_delivery=lambda error, message: signal.raise_signal(signal.SIGUSR1), seconds=60
         )
-    finally:
-        signal.signal(signal.SIGUSR1, former)
     assert len(took) == 1
     assert took[0] < 25
     producer.close()

@@ -1,9 +1,13 @@
 """What contract tests are written with: collected reports, waiting with a deadline, scripts in their own process."""
 
+import gc
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +75,47 @@ def reports_of(producer: Any, *arguments: Any, seconds: float = 30, **named: Any
     reports = Reports()
     send_one(producer, *arguments, seconds=seconds, on_delivery=reports, **named)
     return reports
+
+
+@contextmanager
+def handling(number: int, handler: Any) -> Iterator[None]:
+    """`handler` takes this signal meanwhile; no timer is left."""
+    former = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(number, former)
+
+
+def together(*works: Callable[[], object]) -> None:
+    """Run each on a thread of its own; an exception in one fails the test."""
+    failures: list[BaseException] = []
+
+    def guarded(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert failures == []
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Garbage is collected on demand alone."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def error_of(exception: BaseException) -> KafkaError:

@@ -2,34 +2,14 @@
 
 import collections
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.contract.support import PARTITIONS
+from tests.contract.support import PARTITIONS, together
 
 THREADS = 8
 EACH = 500
-
-
-def run(*works: Callable[[], None]) -> None:
-    """Run each work in its own thread; an exception in one fails the test."""
-    failures: list[BaseException] = []
-
-    def guarded(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    assert failures == []
 
 
 def test_many_threads_produce_and_one_polls(make: Any, cluster: Any, topic: str) -> None:
@@ -52,7 +32,7 @@ def test_many_threads_produce_and_one_polls(make: Any, cluster: Any, topic: str)
 
     poller = threading.Thread(target=poll)
     poller.start()
-    run(*[lambda thread=thread: produce(thread) for thread in range(THREADS)])
+    together(*[lambda thread=thread: produce(thread) for thread in range(THREADS)])
     finished.set()
     poller.join(10)
     assert producer.flush(20) == 0
@@ -66,67 +46,54 @@ def test_many_threads_produce_and_one_polls(make: Any, cluster: Any, topic: str)
         assert own == list(range(EACH))
 
 
-def test_many_threads_poll_and_flush(make: Any, topic: str) -> None:
-    """Threads may poll, flush and produce at once; no report is lost or doubled."""
-    producer = make()
-    reported: collections.Counter[bytes] = collections.Counter()
-
-    def work(thread: int) -> None:
-        for number in range(100):
-            producer.produce(
-                topic, f"{thread}:{number}", on_delivery=lambda error, message: reported.update([message.value()])
-            )
-            if number % 10 == 0:
-                producer.poll(0)
-            if number % 50 == 0:
-                producer.flush(10)
-
-    run(*[lambda thread=thread: work(thread) for thread in range(4)])
-    assert producer.flush(10) == 0
-    assert len(reported) == 400
-    assert set(reported.values()) == {1}
+def polls_and_flushes(producer: Any, topic: str, value: str, number: int, report: Any) -> None:
+    """Threads may poll, flush and produce at once."""
+    producer.produce(topic, value, on_delivery=report)
+    if number % 10 == 0:
+        producer.poll(0)
+    if number % 50 == 0:
+        producer.flush(10)
 
 
-def test_one_full_queue_for_all_threads(make: Any, topic: str) -> None:
+def waits_for_room(producer: Any, topic: str, value: str, number: int, report: Any) -> None:
     """Threads that wait for room in a small queue all get through."""
-    producer = make({"queue.buffering.max.messages": 10})
+    while True:
+        try:
+            return producer.produce(topic, value, on_delivery=report)
+        except BufferError:
+            producer.poll(0.05)
+
+
+def produces_a_batch(producer: Any, topic: str, value: str, number: int, report: Any) -> None:
+    """produce_batch() from several threads loses nothing."""
+    messages = [{"value": f"{value}:{each}"} for each in range(3)]
+    assert producer.produce_batch(topic, messages, on_delivery=report) == 3
+
+
+@pytest.mark.parametrize(
+    ("way", "config", "records"),
+    [
+        (polls_and_flushes, {}, 400),
+        (waits_for_room, {"queue.buffering.max.messages": 10}, 400),
+        (produces_a_batch, {}, 1200),
+    ],
+    ids=["poll and flush", "full queue", "batches"],
+)
+def test_threads_lose_and_double_no_report(
+    make: Any, cluster: Any, topic: str, way: Any, config: dict[str, Any], records: int
+) -> None:
+    """Whatever each of them calls."""
+    producer = make(config)
     reported: collections.Counter[bytes] = collections.Counter()
 
     def work(thread: int) -> None:
         for number in range(100):
-            while True:
-                try:
-                    producer.produce(
-                        topic, f"{thread}:{number}", on_delivery=lambda error, msg: reported.update([msg.value()])
-                    )
-                    break
-                except BufferError:
-                    producer.poll(0.05)
+            way(producer, topic, f"{thread}:{number}", number, lambda _, message: reported.update([message.value()]))
 
-    run(*[lambda thread=thread: work(thread) for thread in range(4)])
+    together(*[lambda thread=thread: work(thread) for thread in range(4)])
     assert producer.flush(10) == 0
-    assert len(reported) == 400
+    assert len(reported) == records == len(cluster.values(topic))
     assert set(reported.values()) == {1}
-
-
-def test_batches_from_many_threads(make: Any, cluster: Any, topic: str) -> None:
-    """produce_batch() from several threads loses nothing."""
-    producer = make()
-    reported: collections.Counter[bytes] = collections.Counter()
-
-    def work(thread: int) -> None:
-        for batch in range(10):
-            messages = [{"value": f"{thread}:{batch}:{number}"} for number in range(20)]
-            accepted = producer.produce_batch(
-                topic, messages, on_delivery=lambda error, message: reported.update([message.value()])
-            )
-            assert accepted == 20
-
-    run(*[lambda thread=thread: work(thread) for thread in range(4)])
-    assert producer.flush(10) == 0
-    assert len(reported) == 800
-    assert set(reported.values()) == {1}
-    assert len(cluster.values(topic)) == 800
 
 
 @pytest.mark.parametrize("serve", ["poll", "flush"])
@@ -148,6 +115,6 @@ def test_close_while_another_thread_serves(make: Any, topic: str, serve: str) ->
     def close() -> None:
         assert producer.close()
 
-    run(serve_until_closed, close)
+    together(serve_until_closed, close)
     assert len(reported) == EACH
     assert set(reported.values()) == {1}

@@ -15,6 +15,7 @@ from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.policy.throttle import Throttle
 from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
+from tests.contract.support import handling
 from tests.inside import engine_of
 from tests.pipeline.interleaving import between, codes_of
 
@@ -69,16 +70,13 @@ def test_a_flush_in_a_handler_that_interrupts_what_is_served_ends(cluster: FakeC
         left = producer.flush(LONGEST)
         took.append(LONGEST if left else time.monotonic() - began)
 
-    before = signal.signal(signal.SIGUSR1, handler)
-    try:
+    with handling(signal.SIGUSR1, handler):
         producer.produce("t", b"first")
         assert producer.flush(10) == 0
         tps = interrupt_at(producer, cluster, SERVED, -1)
         cluster.delay(0.8, api="Produce")
         for play in range(PLAYS):
             interrupt_at(producer, cluster, SERVED, tps * play // PLAYS)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
         cluster.delay(0)
         report = producer.close(10)
     assert report.left == 0

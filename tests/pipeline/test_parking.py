@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -21,7 +22,7 @@ from safeproducer.pipeline.lanes.native_producers import Relay
 from safeproducer.pipeline.reuse import MOST, Key, Left, Parking
 from safeproducer.runtime import clock, patience
 from safeproducer.settings.config import Settings, parse
-from tests.contract.support import wait_until
+from tests.contract.support import handling, together, wait_until
 
 KEY = Key("a")
 CLUSTER = "kafka:9092"
@@ -213,11 +214,7 @@ def test_no_two_have_the_same_one(parking: Parking) -> None:
             owners[id(taken)] -= 1
             taken.park()
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*(partial(work, seed) for seed in range(8)))
     assert not twice
     assert len(made) <= 8
     assert all(one.most_inside <= 1 for one in made)
@@ -236,16 +233,12 @@ def test_a_signal_handler_may_take_and_park_at_any_moment(parking: Parking) -> N
         if not inside and frame.f_globals is vars(module) and calls[0] % 2:
             raise InterruptedHereError
 
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
+    with handling(signal.SIGALRM, handler):
         signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0007)
         deadline = time.monotonic() + 2
         while time.monotonic() < deadline:
             with contextlib.suppress(InterruptedHereError):
                 (parking.take(KEY) or Lanes()).park()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
     assert calls[0] > 100
     left = Lanes()
     assert left.park()

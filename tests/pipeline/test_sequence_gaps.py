@@ -84,7 +84,7 @@ def test_no_record_is_written_twice_when_the_gap_is_found(mode: str, config: dic
 def test_without_the_rule_it_is(mode: str, config: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BatchLane, "takes", lambda *_: True)
     monkeypatch.setattr(DirectLane, "purged", lambda *_: None)
-    with pytest.raises(RuleError, match="rule 7"), purged(mode, **config) as rig:
+    with pytest.raises(RuleError, match="rule 7"), purged(mode, **config) as rig:  # noqa: PT012 - at its end
         go_on(rig)
         assert written_twice(rig) == 1
 

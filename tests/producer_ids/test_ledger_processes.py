@@ -22,6 +22,7 @@ from safeproducer.runtime import forks
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
 from tests.clusters import cluster_of
+from tests.contract.support import handling
 from tests.hammer import hammer
 from tests.producer_ids.host import IDENTITY, Host, first, forked, killed, locked, result, taken
 
@@ -163,13 +164,10 @@ def test_a_producer_made_by_a_signal_handler_in_a_round_is_counted(host: Host, i
         answers.append(guard.ask(first(2)))
         assert time.monotonic() - began < 0.04
 
-    former = signal.signal(signal.SIGUSR1, handler)
-    try:
+    with handling(signal.SIGUSR1, handler):
         for _ in range(2):
             interrupts.work = lambda: os.kill(os.getpid(), signal.SIGUSR1)
             answers.append(guard.ask(first(2)))
-    finally:
-        signal.signal(signal.SIGUSR1, former)
     assert sum(answer.permit is not None for answer in answers) == 2
     assert content(host).count == 2
     assert host.start().ask(first(2)).permit is None
@@ -196,15 +194,12 @@ def test_a_signal_handler_may_make_a_producer_in_a_round(
         made.append(SafeProducer(config))
         made[0].produce("t", b"inner")
 
-    former = signal.signal(signal.SIGUSR1, handler)
-    try:
+    with handling(signal.SIGUSR1, handler):
         interrupts.work = lambda: os.kill(os.getpid(), signal.SIGUSR1)
         with SafeProducer(config) as outer:
             outer.produce("t", b"outer")
             with made[0] as inner:
                 assert outer.flush(20) == inner.flush(20) == 0
-    finally:
-        signal.signal(signal.SIGUSR1, former)
     assert sorted(record.value or b"" for record in cluster.log("t")) == [b"inner", b"outer"]
     assert content(host).count == 2
     with SafeProducer(config) as third, pytest.raises(ProducerIdLimitError):

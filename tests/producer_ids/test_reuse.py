@@ -9,6 +9,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from safeproducer.pipeline.reuse import Parking
 from safeproducer.runtime.patience import Patience
 from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
-from tests.contract.support import send_one, wait_until
+from tests.contract.support import send_one, together, wait_until
 from tests.inside import engine_of
 from tests.test_lifetime import run
 
@@ -124,11 +125,7 @@ def test_threads_take_as_many_as_are_alive_at_once(cluster: FakeCluster, parking
                 producer.close()
             del producer
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*(partial(work, number) for number in range(8)))
     assert delivered == {True: 200}
     assert len(ids(cluster)) <= 8
     assert written(cluster) == {b"%d" % number: 25 for number in range(8)}

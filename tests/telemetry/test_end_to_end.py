@@ -6,10 +6,10 @@ import logging
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,7 +25,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from safeproducer import Hook, QueueFullError, Record, SafeProducer
 from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
 from safeproducer.telemetry.structlog import StructlogHook
-from tests.contract.support import send_one
+from tests.contract.support import send_one, together
 
 MOCK = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "linger.ms": 0, "log_level": 0}
 TIMES_OUT = {"test_mock_broker_rtt": 5000, "message_timeout_ms": 200, "enable_idempotence": False}
@@ -351,11 +351,7 @@ def test_records_from_many_threads_each_get_their_own_trace(tracing: Tracing, ma
             for _ in range(100):
                 producer.produce(f"orders-{number}", b"v")
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(DEADLINE)
+    together(*(partial(work, number) for number in range(4)))
     assert producer.flush(DEADLINE) == 0
     workers = {span.context.span_id: span.name for span in tracing.ended if span.context and span.parent is None}
     sends = [span for span in tracing.ended if span.parent is not None]

@@ -2,9 +2,9 @@
 
 import dataclasses
 import gc
-import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -30,6 +30,7 @@ from safeproducer.telemetry import conventions
 from safeproducer.telemetry import opentelemetry as module
 from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
 from safeproducer.testing import FakeCluster
+from tests.contract.support import together
 from tests.inside import engine_of
 
 TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
@@ -463,11 +464,7 @@ def test_many_threads_end_every_span_once(spans: Spans):
             spans.hook.record_resolved(one, None, report())
 
     for work in (accept, resolve):
-        threads = [threading.Thread(target=work, args=(sent[start::4],)) for start in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
+        together(*(partial(work, sent[start::4]) for start in range(4)))
     assert len(spans.ended) == 2000
     assert len({traceparent_of(span) for span in spans.ended}) == 2000
     assert {dict(one.headers)["traceparent"] for one in sent} == {traceparent_of(span) for span in spans.ended}

@@ -8,6 +8,7 @@ import pytest
 
 from safeproducer.hooks import Hook, Hooks
 from safeproducer.records import CallSite, ProducerInfo, Record
+from tests.contract.support import together
 
 
 def a_record() -> Record:
@@ -137,46 +138,37 @@ def test_an_object_that_is_no_hook_is_refused(wrong: object):
         Hooks([wrong])  # type: ignore[list-item]
 
 
-def test_a_hook_raising_on_two_threads_at_once_does_not_disturb_another(caplog: pytest.LogCaptureFixture):
-    """Two hooks that raise at the same time on two threads are both switched off; a third keeps hearing."""
-    together = threading.Barrier(2, timeout=10)
+BOTH = threading.Barrier(2, timeout=10)
 
-    class RaisesTogether(Hook):
-        def producer_created(self, producer: object) -> None:
-            together.wait()
-            raise ValueError
 
-    class AlsoRaisesTogether(Hook):
-        def producer_closed(self, producer: object, report: object) -> None:
-            together.wait()
-            raise ValueError
+class RaisesWhenCreated(Hook):
+    def producer_created(self, producer: object) -> None:
+        BOTH.wait()
+        raise ValueError
 
+
+class RaisesWhenClosed(Hook):
+    def producer_closed(self, producer: object, report: object) -> None:
+        BOTH.wait()
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("raising", "calls"),
+    [
+        ([RaisesWhenCreated, RaisesWhenClosed], [("producer_created", None), ("producer_closed", None, None)]),
+        ([RaisesWhenCreated], [("producer_created", None)] * 2),
+    ],
+    ids=["two hooks", "one hook"],
+)
+def test_hooks_that_raise_on_two_threads_at_once_are_reported_once_each(
+    raising: list[type[Hook]], calls: list[tuple[str | None, ...]], caplog: pytest.LogCaptureFixture
+):
+    """Both calls were under way before either raised. They are switched off; another hook keeps hearing."""
     good = Counting()
-    hooks = Hooks([RaisesTogether(), AlsoRaisesTogether(), good])
-    threads = [
-        threading.Thread(target=hooks.call, args=("producer_created", None)),
-        threading.Thread(target=hooks.call, args=("producer_closed", None, None)),
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-    assert not hooks.wants("producer_created", "producer_closed")
+    hooks = Hooks([*(each() for each in raising), good])
+    together(*(partial(hooks.call, *call) for call in calls))  # type: ignore[arg-type]
+    assert not hooks.wants(*{str(call[0]) for call in calls})
     hooks.call("record_accepted", a_record())
     assert good.accepted == 1
-    assert len(caplog.records) == 2
-
-
-def test_one_hook_that_raises_on_two_threads_is_reported_once(caplog: pytest.LogCaptureFixture):
-    """Both calls were under way before either raised; the second one finds the hook switched off already."""
-    together = threading.Barrier(2, timeout=10)
-
-    class RaisesTogether(Hook):
-        def producer_created(self, producer: object) -> None:
-            together.wait()
-            raise ValueError
-
-    hooks = Hooks([RaisesTogether()])
-    together(*(partial(hooks.call, "producer_created", None) for _ in range(2)))
-    assert not hooks.wants("producer_created")
-    assert len(caplog.records) == 1
+    assert len(caplog.records) == len(raising)

@@ -1,6 +1,5 @@
 """While a callback of the application runs long, the reports of other records are taken and counted by the sender."""
 
-import gc
 import threading
 import time
 import weakref
@@ -19,6 +18,7 @@ from safeproducer.runtime import interrupts
 from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
 from tests.conformance.target import until
+from tests.contract.support import uncollected
 from tests.inside import engine_of
 
 PATIENCE = 10.0
@@ -225,8 +225,5 @@ def test_who_looks_keeps_nothing_of_other_threads(look: Callable[[set[int]], obj
         looking.join()
         return weakref.ref(held)
 
-    gc.disable()
-    try:
+    with uncollected():
         assert use()() is None
-    finally:
-        gc.enable()

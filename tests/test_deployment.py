@@ -3,13 +3,13 @@
 import compileall
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import safeproducer
+from tests.contract.support import ran
 
 SCRIPT = """
 import safeproducer
@@ -48,15 +48,7 @@ def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_refused_records_are_taken_off_the_account(bytecode: Path) -> None:
     """What librdkafka refuses is told from what a signal handler raises by names of modules, not of files."""
-    result = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        cwd=bytecode,
-        env={**os.environ, "PYTHONPATH": str(bytecode)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    result = ran([sys.executable, "-c", SCRIPT], cwd=bytecode, env={**os.environ, "PYTHONPATH": str(bytecode)})
     assert result.stdout.splitlines() == [
         str(bytecode / "safeproducer" / "__init__.pyc"),
         "10 10 QueueFullError TypeError",

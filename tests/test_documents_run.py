@@ -13,6 +13,7 @@ import pytest
 
 from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
+from tests.contract.support import ran
 from tests.test_documents import ROOT, python_in, read
 
 PAGES = ["README.md", *(path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("docs/[!i]*/*.md")))]
@@ -78,16 +79,7 @@ class Home:
         """What a command printed, which ended well; `python` is this one."""
         words = [sys.executable if word == "python" else word for word in command]
         environment = {"HOME": str(self.folder), "PYTHONPATH": str(self.wheel), "PATH": os.environ["PATH"]}
-        done = subprocess.run(
-            words,
-            input=given,
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = ran(words, input=given, cwd=self.folder, env=environment)
         assert done.returncode == 0, f"{done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr, done.stderr
         return done.stdout
@@ -127,16 +119,12 @@ def test_a_first_record_takes_the_commands_of_its_page(tmp_path: Path, cluster: 
     lent = str(Path(pytest.__file__).parents[1])
     alone = dict.fromkeys(("PIP_NO_INDEX", "PIP_NO_DEPS", "PIP_IGNORE_INSTALLED", "PIP_QUIET"), "1")
     alone["PIP_NO_BUILD_ISOLATION"] = "0"  # pip reads it as the value of build isolation
-    done = subprocess.run(
+    done = ran(
         ["bash", "-e"],
         input="\n".join(typed),
         cwd=clone,
         env={**alone, "HOME": str(tmp_path), "PYTHONPATH": lent}
         | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "CloseReport(accepted=1000, delivered=1000, failed=0, left=0" in done.stdout

@@ -6,7 +6,6 @@ import gc
 import mmap
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -19,7 +18,7 @@ import pytest
 from safeproducer import ForkedProducerError, SafeProducer
 from safeproducer.kafka.admin import Admin
 from safeproducer.runtime import forks
-from tests.contract.support import send_one
+from tests.contract.support import ran, send_one, switching, uncollected
 from tests.inside import engine_of
 from tests.test_lifetime import CALLS, run
 
@@ -32,13 +31,9 @@ def fork_in_c() -> int:
     No other thread may have asked for that lock: in the child this one would wait for it to take it, without any hook
     of Python's that tells it better. So such a thread asks late.
     """
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1000)
     time.sleep(0.05)  # one that has asked already gets it
-    try:
+    with switching(1000):
         return int(ctypes.PyDLL(None).fork())
-    finally:
-        sys.setswitchinterval(interval)
 
 
 def in_child(fork: Callable[[], int], body: Callable[[], int]) -> int:
@@ -144,15 +139,12 @@ def test_a_child_destroys_no_client_of_its_parent_that_is_garbage(
         gc.collect()
         return 0
 
-    gc.disable()
-    try:
+    with uncollected():
         garbage: list[Any] = [make() for _ in range(3)]
         garbage.append(garbage)
         del garbage
         assert in_child(fork, body) == 0
-    finally:
-        gc.enable()
-        gc.collect()
+    gc.collect()
 
 
 @pytest.mark.parametrize("look", [len, SafeProducer.snapshot, SafeProducer.explain, SafeProducer.__del__])
@@ -344,13 +336,9 @@ def test_records_lost_in_a_child_of_multiprocessing_are_told(how: str, said: lis
     """It ends by os._exit() after its own finalizers, and each loss is told once."""
     script = tmp_path / "child.py"
     script.write_text(CHILD)
-    result = subprocess.run(
+    result = ran(
         [sys.executable, "-W", "ignore::DeprecationWarning", str(script), how],
         env={**os.environ, "PYTHONPATH": str(PROJECT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
     assert result.stdout.splitlines() == said, result.stderr
     assert result.stderr.count("were lost at") == len(said)

@@ -1,7 +1,6 @@
 """What an application sees of records that are held back: throttle times, timestamps, room, reasons, the off switch."""
 
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +14,7 @@ from safeproducer.policy.decision import Hold
 from safeproducer.testing import FakeCluster
 from tests.clusters import cluster_of
 from tests.contract.support import poll_until as wait
-from tests.contract.support import send_one
+from tests.contract.support import send_one, switching
 from tests.inside import engine_of
 
 THROTTLE = 1.0
@@ -291,14 +290,10 @@ def test_the_reason_is_known_before_the_sender_has_looked(make: Callable[..., Sa
     """A busy application may fill the buffer before the sender's thread gets the interpreter lock."""
     producer = make()
     wait(producer, lambda: len(producer) == 0)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(10)
-    try:
+    with switching(10):
         engine_of(producer).updates.throttled(1, "broker", 3.0)
         producer.produce("t", b"v", partition=0)
         assert row(producer, 0).reason is HoldReason.THROTTLED
-    finally:
-        sys.setswitchinterval(interval)
 
 
 def test_max_block_waits_for_room(cluster: FakeCluster, make: Callable[..., SafeProducer]) -> None:

@@ -25,7 +25,7 @@ from safeproducer.pipeline.sender import Sender
 from safeproducer.records import ProducerInfo
 from safeproducer.snapshot import CloseReport
 from tests.clusters import cluster_of
-from tests.contract.support import handling, send_one
+from tests.contract.support import handling, ran, send_one, uncollected
 from tests.inside import engine_of
 
 CALLS: list[tuple[str, tuple[Any, ...]]] = [
@@ -266,16 +266,13 @@ def test_garbage_collection_with_unresolved_records_is_loud(
 
 def test_garbage_collection_is_immediate() -> None:
     """No reference cycle keeps a dropped producer alive until the collector runs, nor keeps its threads."""
-    gc.disable()
-    try:
+    with uncollected():
         losses = Losses()
         producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, hooks=[losses])
         producer.produce("t", b"x", on_delivery=lambda error, message: None)
         with pytest.warns(ResourceWarning):
             del producer
         assert len(losses.seen) == 1
-    finally:
-        gc.enable()
 
 
 def test_no_warning_when_every_record_has_its_report(mock_bootstrap: str) -> None:
@@ -361,7 +358,7 @@ def test_a_loss_is_told_on_stderr_where_logging_disabled_the_logger(mode: str) -
         producer.produce("t", b"x")
         """
     command = [sys.executable, "-c", textwrap.dedent(code), mode]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    result = ran(command, check=True)
     assert "safeproducer: 1 record(s) accepted by a SafeProducer made at" in result.stderr
 
 
@@ -399,7 +396,7 @@ def test_a_log_handler_that_produces_when_logging_ends_loses_nothing(ends: str, 
         application.handlers[0].producer.produce("t", b"two")
         """
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    result = ran(command, check=True)
     assert "lost" not in result.stderr
 
 

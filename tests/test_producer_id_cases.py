@@ -17,6 +17,7 @@ from safeproducer.producer_ids.ledger_places import Place
 from safeproducer.producer_ids.ledger_reader import LedgerReading, read_ledgers
 from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
+from tests.contract.support import ran
 
 ROOT = Path(__file__).resolve().parents[1]
 RATE = 3
@@ -133,14 +134,7 @@ def run(cluster: FakeCluster, place: Place, tmp_path: Path) -> Run:
             "SAFEPRODUCER_PRODUCER_IDS_POLICY": policy,
             "PYTHONPATH": str(ROOT),
         }
-        return subprocess.run(
-            [sys.executable, str(program), cluster.bootstrap, *arguments],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return ran([sys.executable, str(program), cluster.bootstrap, *arguments], env={**os.environ, **environment})
 
     return start
 

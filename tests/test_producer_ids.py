@@ -1,7 +1,6 @@
 """A limit on producer IDs, against FakeCluster: how many IDs write, who waits, who is refused, and who is told."""
 
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -35,7 +34,7 @@ from safeproducer.settings.config import parse
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
 from tests.clusters import cluster_of
-from tests.contract.support import send_one, together
+from tests.contract.support import ran, send_one, switching, together
 from tests.permit_count import permits_counted
 from tests.producer_ids.test_gate import INFO, Told
 
@@ -314,17 +313,13 @@ if len(sys.argv) > 1:
 @pytest.mark.parametrize("crashes", [False, True])
 def test_a_process_that_ends_before_it_has_reached_a_broker_uses_nothing(tmp_path: Path, crashes: bool) -> None:
     for _ in range(2):
-        ran = subprocess.run(
+        done = ran(
             [sys.executable, "-c", ENDS_AT_EXIT, *(["crash"] if crashes else [])],
             env={**os.environ, LEDGER_VARIABLE: str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
         )
-        assert "ProducerIdLimitError" not in ran.stderr
-        assert ("ValueError" in ran.stderr) is crashes
-        assert "were lost at interpreter exit" in ran.stderr
+        assert "ProducerIdLimitError" not in done.stderr
+        assert ("ValueError" in done.stderr) is crashes
+        assert "were lost at interpreter exit" in done.stderr
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
@@ -352,22 +347,17 @@ def test_a_permit_that_was_used_is_kept(cluster: FakeCluster) -> None:
 
 def test_threads_that_begin_together_take_one(cluster: FakeCluster) -> None:
     """Eight of them produce the first record of one producer, which is the only one that may write."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with started(cluster, "refuse", 1) as producer:
-            ready = threading.Barrier(8)
+    with switching(1e-6), started(cluster, "refuse", 1) as producer:
+        ready = threading.Barrier(8)
 
-            def produce() -> None:
-                ready.wait(10)
-                for number in range(50):
-                    producer.produce("t", b"%d" % number)
+        def produce() -> None:
+            ready.wait(10)
+            for number in range(50):
+                producer.produce("t", b"%d" % number)
 
-            together(*(produce for _ in range(8)))
-            assert producer.flush(20) == 0
-            assert (producer.snapshot().delivered, producer.snapshot().producer_ids) == (400, 1)
-    finally:
-        sys.setswitchinterval(interval)
+        together(*(produce for _ in range(8)))
+        assert producer.flush(20) == 0
+        assert (producer.snapshot().delivered, producer.snapshot().producer_ids) == (400, 1)
     with started(cluster, "refuse", 1) as second:
         assert refusal_of(second) is not None
 

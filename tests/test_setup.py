@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.support import wait_until
+from tests.contract.support import ran, wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = "basename bash cat chmod cut dirname env flock grep head mkdir mktemp readlink rm sed sha256sum sleep tail uniq"
@@ -58,7 +58,7 @@ class Machine:
         self.install(Path(".cache/uv-venv/bin/uv"), 'echo "uv $*" >>"$calls"')
         self.install(Path(".cache/uv-venv/bin/python"), "exit 0")
         self.install(Path(".venv/bin/python"), '[ "$1" = -c ] || echo "python $*" >>"$calls"')
-        fingerprint = subprocess.run(
+        fingerprint = ran(
             [
                 self.path / "bash",
                 "-c",
@@ -66,8 +66,6 @@ class Machine:
             ],
             cwd=self.checkout,
             env=os.environ | {"root": str(self.checkout)},
-            capture_output=True,
-            text=True,
             check=True,
         ).stdout
         (self.checkout / ".cache/uv-venv/.fingerprint").write_text(fingerprint, encoding="utf-8")
@@ -243,13 +241,10 @@ def test_a_test_that_passes_alone_is_named(
         "set -euo pipefail; root=$PWD; venv=$root/.venv; . scripts/lib/console.sh; . scripts/lib/tests.sh\n"
         'run_tests "$@"',
     )
-    done = subprocess.run(
+    done = ran(
         [machine.path / "bash", script, *arguments],
         cwd=machine.checkout,
         env=ENVIRONMENT | {"HOME": str(machine.checkout), "PATH": str(machine.path)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == code, done.stderr
     assert ("of the scenarios" in done.stdout) is ("of the former Kafka" in done.stdout) is (not arguments)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,22 @@ def reports_of(producer: Any, *arguments: Any, seconds: float = 30, **named: Any
     reports = Reports()
     send_one(producer, *arguments, seconds=seconds, on_delivery=reports, **named)
     return reports
+
+
+def ran(command: Sequence[str | Path], timeout: float = 120, check: bool = False, **more: Any) -> Any:
+    """Run a command to its end, and keep what it says as text."""
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=check, **more)
+
+
+@contextmanager
+def switching(interval: float) -> Iterator[None]:
+    """The interpreter switches threads so often."""
+    former = sys.getswitchinterval()
+    sys.setswitchinterval(interval)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(former)
 
 
 @contextmanager

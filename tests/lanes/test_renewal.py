@@ -1,7 +1,6 @@
 """safeproducer.fatal=renew: another native producer follows one that failed, and every record has a true end."""
 
 import contextlib
-import gc
 import re
 import sys
 import time
@@ -26,7 +25,7 @@ from safeproducer.pipeline.lanes import lane_pool, native_producers
 from safeproducer.pipeline.renewal import Former
 from safeproducer.testing import FakeCluster
 from tests.clusters import cluster_of, fake_cluster
-from tests.contract.support import wait_until
+from tests.contract.support import uncollected, wait_until
 from tests.inside import engine_of
 from tests.lanes.test_lane_not_made import Cannot
 from tests.lanes.traffic import Traffic
@@ -176,14 +175,11 @@ def test_a_failed_native_producer_ends_without_the_collector(cluster: FakeCluste
     load.send(20)
     load.finish()
     former = weakref.ref(engine_of(producer).natives[0])
-    gc.disable()
-    try:
+    with uncollected():
         cluster.fail_next("Produce", OUT_OF_ORDER)
         load.until(lambda: producer.snapshot().renewals == 1, backlog=50)
         load.finish()
         load.until(lambda: former() is None)
-    finally:
-        gc.enable()
 
 
 def test_what_librdkafka_purged_is_not_written_by_proof(

@@ -1,11 +1,11 @@
 """The tool itself: while it traces, nothing comes where nothing could come without it."""
 
 import gc
-import sys
 import threading
 from queue import SimpleQueue
 
 from safeproducer.pipeline.record import ReportNumbers
+from tests.contract.support import switching
 from tests.pipeline.interleaving import between, codes_of
 
 
@@ -39,9 +39,7 @@ def test_no_thread_comes_in_the_middle_of_a_step() -> None:
             numbers.release(number)
 
     other = threading.Thread(target=release, daemon=True)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-4)
-    try:
+    with switching(1e-4):
         other.start()
         for _ in range(200):
             with between(codes_of(hold), -1, lambda: None):
@@ -49,8 +47,6 @@ def test_no_thread_comes_in_the_middle_of_a_step() -> None:
                     held.put(hold())
         held.put(0)
         other.join(10)
-    finally:
-        sys.setswitchinterval(interval)
     assert not numbers.reports, dict(numbers.uses)
 
 

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from safeproducer.producer_ids.guard import AUTO, Guard
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
+from tests.contract.support import ran
 from tests.producer_ids.host import IDENTITY, Host, first
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,13 +53,9 @@ def run(system: str, place: Path, cluster: FakeCluster) -> str:
     """What becomes of the only record of a process on such a system, at one producer ID an hour."""
     taken_out = (LEDGER_VARIABLE, POLICY_VARIABLE, ledger_places.AUTO_VARIABLE)
     environment = {name: value for name, value in os.environ.items() if name not in taken_out}
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-c", PROGRAM, system, str(place), cluster.bootstrap],
         env={**environment, "TMPDIR": str(place), "TEMP": str(place), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "counted by this process alone" not in done.stderr

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from safeproducer import Hook, SafeProducer
 from safeproducer.telemetry import OpenTelemetryMetrics
 from safeproducer.telemetry.instrumentor import SafeProducerInstrumentor
 from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
+from tests.contract.support import ran
 
 ROOT = Path(__file__).parents[2]
 MOCK = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "linger.ms": 0, "log_level": 0}
@@ -67,14 +67,7 @@ def instrumented(folder: Path, *command: str | Path) -> Any:
     lines = [f"[{group}]\nsafeproducer = {points['safeproducer']}\n" for group, points in groups.items()]
     (metadata / "entry_points.txt").write_text("".join(lines))
     path = os.pathsep.join(map(str, (folder, ROOT)))
-    done = subprocess.run(
-        command,
-        env={**os.environ, "PYTHONPATH": path, "OTEL_PYTHON_CONFIGURATOR": "the application"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran(command, env={**os.environ, "PYTHONPATH": path, "OTEL_PYTHON_CONFIGURATOR": "the application"})
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

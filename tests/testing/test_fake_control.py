@@ -1,5 +1,6 @@
 """Pausing brokers, scoped faults and late requests, seen by raw requests and by SafeProducer."""
 
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -308,3 +309,29 @@ def test_connections_of_one_client_are_cut(cluster: FakeCluster) -> None:
         with hung_up():
             two.receive()
         one.ask("Metadata", 12, topics=[])
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        *(
+            ({"users": users}, "users")
+            for users in ({}, {"": "x"}, {"alice": ""}, {"al\0ice": "x"}, {"alice": "hush\0"})
+        ),
+        *(({"replica_link": link}, r"replica_link=.*give bytes/s above 0") for link in (0, -1, math.inf, math.nan)),
+        ({"kafka": "4.6"}, r"kafka='4.6' .* '4.4' or '4.5'"),
+        ({"first_epoch": 32_768}, r"first_epoch=32768 .* 0 to 32767"),
+        ({"first_epoch": -1}, r"first_epoch=-1 "),
+        ({"kip_1269_field": "answer"}, r"kip_1269_field='answer' .* 'partition' or 'topic'"),
+        ({"tls": "none"}, "tls='none' is no kind of it"),
+        ({"reauthentication": 5}, "give seconds above 0, and users or tokens with them"),
+        ({"reauthentication": 0, "users": {"a": "b"}}, "give seconds above 0"),
+        ({"transaction_version": 3}, "transaction_version=3"),
+    ],
+    ids=str,
+)
+def test_a_cluster_that_cannot_be_is_refused(options: dict[str, Any], text: str) -> None:
+    """By name, with what may be given; a password is not told."""
+    with pytest.raises(ValueError, match=text) as refused:
+        FakeCluster(1, **options)
+    assert "hush" not in str(refused.value)

@@ -1,7 +1,5 @@
 """What a broker of FakeCluster answers to a producer with a sequence, asked by raw requests."""
 
-from typing import Any
-
 import pytest
 
 from safeproducer.testing import FakeCluster
@@ -31,20 +29,6 @@ def test_the_topics_config_wins_over_the_brokers(cluster: FakeCluster) -> None:
         cluster.set_topic_config("t", N, None)
         assert client.produce("t", one(34))["error_code"] == 0
         assert client.produce("t", one(33))["error_code"] == OUT_OF_ORDER
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"kafka": "4.6"}, r"kafka='4.6' .* '4.4' or '4.5'"),
-        ({"first_epoch": 32_768}, r"first_epoch=32768 .* 0 to 32767"),
-        ({"first_epoch": -1}, r"first_epoch=-1 "),
-    ],
-)
-def test_rules_that_no_broker_has_are_refused(arguments: dict[str, Any], says: str) -> None:
-    """The message names what was given, and what may be."""
-    with pytest.raises(ValueError, match=says):
-        FakeCluster(1, **arguments)
 
 
 def test_an_old_broker_remembers_five_whatever_the_topic_says(cluster: FakeCluster) -> None:

@@ -65,12 +65,6 @@ def test_the_field_may_stand_beside_the_partitions() -> None:
         assert retained(produce(client, topic_id(client, "narrow"), partitions=2)) == [None, None]
 
 
-def test_the_field_has_two_places_only() -> None:
-    """The error names the setting, its value and the way out."""
-    with pytest.raises(ValueError, match=r"kip_1269_field='answer' .* 'partition' or 'topic'"):
-        FakeCluster(1, kip_1269_field="answer")  # type: ignore[arg-type]
-
-
 def test_the_default_is_not_sent(cluster: FakeCluster) -> None:
     """At five the answers of versions 13 and 14 are the same bytes; no older version carries the field at all."""
     cluster.create_topic("t")

@@ -281,13 +281,6 @@ def test_without_a_link_nothing_ever_lags() -> None:
         assert cluster.replication(3)["FollowerReplicationThrottledRate"] == 0
 
 
-@pytest.mark.parametrize("link", [0, -1, float("inf"), float("nan")])
-def test_a_link_that_is_none(link: float) -> None:
-    """The error names the argument, its value, and the way out."""
-    with pytest.raises(ValueError, match=r"replica_link=.*give bytes/s above 0"):
-        FakeCluster(replica_link=link)
-
-
 def test_filling_what_cannot_be_filled(cluster: FakeCluster) -> None:
     """Negative bytes, unknown places, no leader."""
     cluster.create_topic("t", replication_factor=1)

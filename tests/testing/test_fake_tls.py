@@ -212,20 +212,6 @@ def test_a_process_of_its_own_has_certificates() -> None:
             assert client.ask("Metadata", 12, topics=[])["brokers"]
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"tls": "none"}, "tls='none' is no kind of it"),
-        ({"reauthentication": 5}, "give seconds above 0, and users or tokens with them"),
-        ({"reauthentication": 0, "users": {"a": "b"}}, "give seconds above 0"),
-    ],
-)
-def test_impossible_orders_are_refused(options: dict[str, Any], text: str) -> None:
-    """At the call."""
-    with pytest.raises(ValueError, match=text):
-        FakeCluster(1, **options)
-
-
 def test_no_certificates_without_tls() -> None:
     """Each method says what is missing."""
     with FakeCluster(1) as cluster:

@@ -260,8 +260,6 @@ def test_the_version_of_transactions_is_told() -> None:
             answer = client.ask("ApiVersions", 3, client_software_name="a", client_software_version="1")
             (told,) = answer["finalized_features"]
             assert (told["name"], told["max_version_level"]) == ("transaction.version", version)
-    with pytest.raises(ValueError, match="transaction_version=3"):
-        FakeCluster(1, transaction_version=3)  # type: ignore[arg-type]
 
 
 def test_a_wrong_isolation_is_refused(cluster: FakeCluster) -> None:

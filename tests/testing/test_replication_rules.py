@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -117,29 +118,24 @@ def moving(writes: float, assignments: Sequence[Sequence[int]], added: Sequence[
     return play, (before - play.lag()) / 40
 
 
-@pytest.mark.parametrize("writes", [0, 6 * MB], ids=["static", "with incoming produce requests"])
-def test_two_nodes(writes: float) -> None:
-    """When data is moved from one node to the other, replicas move at the quota, less what is written."""
-    play, rate = moving(writes, [[1]] * P, [2] * P)
-    assert rate == pytest.approx(QUOTA - writes, rel=0.1)
-    assert play.fetchers.rate(LEADER, 1) == pytest.approx(QUOTA, rel=0.1)
-    assert play.fetchers.rate(FOLLOWER, 2) == pytest.approx(QUOTA, rel=0.1)
-
-
 @pytest.mark.parametrize("writes", [0, 6 * MB], ids=["static", "with produce requests"])
-def test_three_nodes_from_one_to_two(writes: float) -> None:
-    """The leader's quota limits both followers together."""
-    play, rate = moving(writes, [[1]] * P, [2, 3] * (P // 2))
+@pytest.mark.parametrize(
+    ("assignments", "added", "limited"),
+    [
+        ([[1]] * P, [2] * P, [(LEADER, 1), (FOLLOWER, 2)]),
+        ([[1]] * P, [2, 3] * (P // 2), [(LEADER, 1)]),  # the leader's quota limits both followers together
+        ([[1], [2]] * (P // 2), [3] * P, [(FOLLOWER, 3)]),  # the follower's quota what it gets from both leaders
+    ],
+    ids=["two nodes", "three nodes, from one to two", "three nodes, from two to one"],
+)
+def test_replicas_move_at_the_quota(
+    writes: float, assignments: list[list[int]], added: list[int], limited: Any
+) -> None:
+    """Less what is written."""
+    play, rate = moving(writes, assignments, added)
     assert rate == pytest.approx(QUOTA - writes, rel=0.1)
-    assert play.fetchers.rate(LEADER, 1) == pytest.approx(QUOTA, rel=0.1)
-
-
-@pytest.mark.parametrize("writes", [0, 6 * MB], ids=["static", "with produce requests"])
-def test_three_nodes_from_two_to_one(writes: float) -> None:
-    """The follower's quota limits what it gets from both leaders together."""
-    play, rate = moving(writes, [[1], [2]] * (P // 2), [3] * P)
-    assert rate == pytest.approx(QUOTA - writes, rel=0.1)
-    assert play.fetchers.rate(FOLLOWER, 3) == pytest.approx(QUOTA, rel=0.1)
+    for side, broker in limited:
+        assert play.fetchers.rate(side, broker) == pytest.approx(QUOTA, rel=0.1)
 
 
 def test_a_hundred_gigabytes_take_seconds() -> None:

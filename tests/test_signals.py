@@ -4,6 +4,7 @@ Python runs a handler on the main thread between two steps of whatever that does
 calls does its work. confluent_kafka is not asked: it hangs, aborts or ends in SystemError in most of these.
 """
 
+import contextlib
 import ctypes
 import os
 import random
@@ -434,17 +435,15 @@ def test_flush_waits_for_what_waits_for_linger_where_it_interrupted_a_callback()
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals of one thread, by its number in /proc")
 def test_no_signal_ends_the_mock_cluster_of_the_tests() -> None:
     """Or one that comes at a bad moment fails all tests behind it, and stops their process for ever."""
-    heard: list[int] = []
-    former = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
     owner = mock_cluster(1)
-    try:
+    with handling(signal.SIGUSR1, lambda *_: None), contextlib.closing(owner):
         assert len(owner.list_topics(timeout=10).brokers) == 1
-        tasks = [task for task in Path("/proc/self/task").iterdir() if (task / "comm").read_text() == "rdk:mock\n"]
+        tasks = []
+        for task in Path("/proc/self/task").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # a thread of an earlier test has ended
+                tasks += [task.name] if (task / "comm").read_text() == "rdk:mock\n" else []
         assert tasks
-        for task in tasks:
-            assert ctypes.CDLL(None).tgkill(os.getpid(), int(task.name), signal.SIGUSR1) == 0
+        for name in tasks:
+            assert ctypes.CDLL(None).tgkill(os.getpid(), int(name), signal.SIGUSR1) == 0
         time.sleep(0.2)
         assert len(owner.list_topics(timeout=10).brokers) == 1
-    finally:
-        owner.close()
-        signal.signal(signal.SIGUSR1, former)

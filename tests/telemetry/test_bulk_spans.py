@@ -24,11 +24,18 @@ from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
 from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
 from tests.contract.support import send_one
+from tests.telemetry.test_opentelemetry import attached
 
 DEADLINE = 30
 INVALID_RECORD = 87
 OWN = "00-{:032x}-{:016x}-01"
 TIMES_OUT = {"message.timeout.ms": 300, "enable.idempotence": False}
+
+
+def send_batch(producer: SafeProducer, *arguments: Any, **named: Any) -> None:
+    producer.produce_batch(*arguments, **named)
+    assert producer.flush(DEADLINE) == 0
+
 
 Make = Callable[..., SafeProducer]
 
@@ -61,6 +68,17 @@ def make(cluster: FakeCluster) -> Iterator[Make]:
     yield make
     for producer in made:
         producer.close(5)
+
+
+@pytest.fixture
+def tracing() -> Tracing:
+    return Tracing()
+
+
+@pytest.fixture
+def producer(make: Make, tracing: Tracing) -> SafeProducer:
+    """Traced by one hook."""
+    return make(tracing.hook)
 
 
 def plain(count: int) -> list[dict[str, Any]]:
@@ -153,8 +171,7 @@ def test_all_failed_alike(cluster: FakeCluster, make: Make):
     tracing, errors = Tracing(), list[Any]()
     cluster.fail_next("Produce", INVALID_RECORD, n=100)
     producer = make(tracing.hook)
-    producer.produce_batch("t", plain(10), on_delivery=lambda error, message: errors.append(error.name()))
-    assert producer.flush(DEADLINE) == 0
+    send_batch(producer, "t", plain(10), on_delivery=lambda error, message: errors.append(error.name()))
     (span,) = tracing.ended
     assert errors == ["INVALID_RECORD"] * 10
     assert attributes(span)["error.type"] == "INVALID_RECORD"
@@ -168,8 +185,7 @@ def test_some_failed(cluster: FakeCluster, make: Make):
     tracing = Tracing()
     cluster.fail_next("Produce", INVALID_RECORD, n=100, topic="t", partition=1)
     producer = make(tracing.hook)
-    producer.produce_batch("t", [{**message, "partition": at % 4 // 3} for at, message in enumerate(plain(20))])
-    assert producer.flush(DEADLINE) == 0
+    send_batch(producer, "t", [{**message, "partition": at % 4 // 3} for at, message in enumerate(plain(20))])
     (span,) = tracing.ended
     assert attributes(span)["safeproducer.batch.failed_count"] == 5
     assert "error.type" not in attributes(span)
@@ -221,15 +237,10 @@ def test_a_call_that_raises_leaves_no_span_open(make: Make):
     assert span.status.description == f"{failed} of 9 records failed: ZeroDivisionError {failed}"
 
 
-def test_suppressed_instrumentation_makes_nothing(cluster: FakeCluster, make: Make):
+def test_suppressed_instrumentation_makes_nothing(cluster: FakeCluster, tracing: Tracing, producer: SafeProducer):
     """Neither a span nor a header."""
-    tracing = Tracing()
-    producer = make(tracing.hook)
-    token = context.attach(context.set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
-    try:
+    with attached(context.set_value(_SUPPRESS_INSTRUMENTATION_KEY, True)):
         producer.produce_batch("t", plain(5))
-    finally:
-        context.detach(token)
     assert producer.flush(DEADLINE) == 0
     assert tracing.ended == []
     assert list(sent(cluster).values()) == [[]] * 5
@@ -240,8 +251,7 @@ def test_sampled_out_messages_tell_the_consumer(cluster: FakeCluster, make: Make
     """No span, but a context that says so."""
     tracing = Tracing(ALWAYS_OFF, bulk=bulk)
     producer = make(tracing.hook)
-    producer.produce_batch("t", plain(5))
-    assert producer.flush(DEADLINE) == 0
+    send_batch(producer, "t", plain(5))
     assert tracing.ended == []
     assert not any(int(found[-2:], 16) & trace.TraceFlags.SAMPLED for found in contexts(cluster))
     assert len(contexts(cluster)) == (1 if bulk == "send" else 5)
@@ -251,15 +261,11 @@ def test_sampled_out_messages_tell_the_consumer(cluster: FakeCluster, make: Make
 def test_without_an_sdk_only_a_context_of_others_travels(cluster: FakeCluster, make: Make, bulk: str):
     """Messages are left as they are, unless the current context came from another process."""
     producer = make(OpenTelemetryHook(trace.NoOpTracerProvider(), bulk=bulk))
-    producer.produce_batch("t", plain(5))
-    assert producer.flush(DEADLINE) == 0
+    send_batch(producer, "t", plain(5))
     assert list(sent(cluster).values()) == [[]] * 5
     remote = trace.SpanContext(1, 1, True, trace.TraceFlags(1))
-    token = context.attach(trace.set_span_in_context(trace.NonRecordingSpan(remote)))
-    try:
+    with attached(trace.set_span_in_context(trace.NonRecordingSpan(remote))):
         producer.produce_batch("t", [{"value": b"%d" % number} for number in range(5, 10)])
-    finally:
-        context.detach(token)
     assert producer.flush(DEADLINE) == 0
     assert Counter(map(str, sent(cluster).values())) == {"[]": 5, f"[('traceparent', {own(0).encode()})]": 5}
 
@@ -269,8 +275,7 @@ def test_records_lost_to_garbage_collection_end_their_span(cluster: FakeCluster)
     tracing = Tracing()
     config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "linger.ms": 0}
     producer = SafeProducer(config, hooks=[tracing.hook])
-    producer.produce_batch("t", plain(3))
-    assert producer.flush(DEADLINE) == 0
+    send_batch(producer, "t", plain(3))
     cluster.pause(1)
     producer.produce_batch("t", plain(4))
     assert len(tracing.ended) == 1
@@ -285,10 +290,8 @@ def test_records_lost_to_garbage_collection_end_their_span(cluster: FakeCluster)
     assert attributes(span)["safeproducer.batch.failed_count"] == 4
 
 
-def test_records_lost_at_close_end_their_span(cluster: FakeCluster, make: Make):
+def test_records_lost_at_close_end_their_span(cluster: FakeCluster, tracing: Tracing, producer: SafeProducer):
     """With the error of the purge."""
-    tracing = Tracing()
-    producer = make(tracing.hook)
     send_one(producer, "t", b"first")
     cluster.pause(1)
     producer.produce_batch("t", plain(4))
@@ -299,10 +302,8 @@ def test_records_lost_at_close_end_their_span(cluster: FakeCluster, make: Make):
     assert span.status.status_code is StatusCode.ERROR
 
 
-def test_contexts_of_their_own_stay_and_are_linked(cluster: FakeCluster, make: Make):
+def test_contexts_of_their_own_stay_and_are_linked(cluster: FakeCluster, tracing: Tracing, producer: SafeProducer):
     """Byte for byte, whatever their form; an unreadable one is replaced. No message is counted twice."""
-    tracing = Tracing()
-    producer = make(tracing.hook)
     upper = {"traceparent": own(2).encode(), "a": b"1"}
     producer.produce_batch(
         "t",
@@ -385,8 +386,7 @@ def test_other_hooks_are_told_of_each_record(cluster: FakeCluster, make: Make):
     tracing, each = Tracing(), Each()
     producer = make(each, tracing.hook)
     producer.list_topics("t", timeout=DEADLINE)
-    producer.produce_batch("t", [{"value": b"nowhere", "partition": 99}, *plain(5)])
-    assert producer.flush(DEADLINE) == 0
+    send_batch(producer, "t", [{"value": b"nowhere", "partition": 99}, *plain(5)])
     (span,) = tracing.ended
     assert each.events["accepted"] == 6
     assert each.events["refused"] + each.events["resolved"] == 6
@@ -399,8 +399,7 @@ def test_two_hooks_follow_a_call_apart(cluster: FakeCluster, make: Make):
     """The second one links to what the first one injected."""
     one, two = Tracing(), Tracing()
     producer = make(one.hook, two.hook)
-    producer.produce_batch("t", plain(5))
-    assert producer.flush(DEADLINE) == 0
+    send_batch(producer, "t", plain(5))
     (first,), (second,) = one.ended, two.ended
     assert contexts(cluster) == {context_of(first)} == set(links_of(second))
 
@@ -410,8 +409,7 @@ def test_reports_of_errors_alone_end_the_span_all_the_same(make: Make, where: di
     """With delivery.report.only.error no callback tells of a success."""
     tracing, reported = Tracing(), list[object]()
     producer = make(tracing.hook, config={"delivery.report.only.error": True})
-    producer.produce_batch("t", plain(5), on_delivery=lambda error, message: reported.append(error), **where)
-    assert producer.flush(DEADLINE) == 0
+    send_batch(producer, "t", plain(5), on_delivery=lambda error, message: reported.append(error), **where)
     (span,) = tracing.ended
     assert attributes(span)["safeproducer.batch.failed_count"] == 0
     assert reported == []
@@ -429,8 +427,7 @@ def test_a_processor_that_raises_costs_no_callback(make: Make, caplog: pytest.Lo
     producer = make(tracing.hook)
     with caplog.at_level(logging.ERROR, logger="safeproducer"):
         for _ in range(2):
-            producer.produce_batch("t", plain(5), on_delivery=lambda error, message: reported.append(error))
-            assert producer.flush(DEADLINE) == 0
+            send_batch(producer, "t", plain(5), on_delivery=lambda error, message: reported.append(error))
     assert reported == [None] * 10
     assert len(tracing.ended) == 1
     assert sum("_bulk_ended" in entry.getMessage() for entry in caplog.records) == 1
@@ -475,8 +472,7 @@ def test_a_record_held_for_the_direct_lane_says_so(cluster: FakeCluster, make: M
     for value in (b"first", b"second"):
         producer.produce("t", value, partition=0)
     producer.produce("t", b"one", partition=0)
-    producer.produce_batch("t", plain(5), partition=0)
-    assert producer.flush(DEADLINE) == 0
+    send_batch(producer, "t", plain(5), partition=0)
     reasons = [attributes(span).get("safeproducer.hold.reason") for span in tracing.ended]
     assert "first_acknowledgement" in reasons[-2:]
     behind = {"in_flight", "lane_change"}  # the wait for the answer looks like a long round trip
@@ -490,8 +486,7 @@ def test_a_record_that_waited_for_its_partition_says_so(cluster: FakeCluster, ma
     producer = make(tracing.hook, config={"safeproducer.mode": "held"})
     cluster.delay(0.3, api="Metadata")
     producer.produce("t", b"v")
-    producer.produce_batch("t", plain(5))
-    assert producer.flush(DEADLINE) == 0
+    send_batch(producer, "t", plain(5))
     assert [attributes(span)["safeproducer.hold.reason"] for span in tracing.ended] == ["unknown_topic"] * 2
 
 
@@ -502,8 +497,7 @@ def test_a_record_that_expires_while_it_is_held_says_so_too(cluster: FakeCluster
     cluster.set_throttle(20_000)
     send_one(producer, "t", b"asks for it", partition=0)
     producer.produce("t", b"late", partition=0)
-    producer.produce_batch("t", plain(3), partition=0)
-    assert producer.flush(DEADLINE) == 0
+    send_batch(producer, "t", plain(3), partition=0)
     _, *late = tracing.ended
     assert len(late) == 2
     for span in late:

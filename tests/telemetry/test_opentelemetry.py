@@ -4,6 +4,7 @@ import dataclasses
 import gc
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -57,6 +58,12 @@ class Spans:
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.hook = OpenTelemetryHook(self.provider)
 
+    def delivered(self, sent: Record) -> Record:
+        """What the hook made of it."""
+        self.hook.record_accepted(sent)
+        self.hook.record_resolved(sent, None, report())
+        return sent
+
     @property
     def ended(self) -> tuple[ReadableSpan, ...]:
         return self.exporter.get_finished_spans()
@@ -67,13 +74,22 @@ def spans() -> Spans:
     return Spans()
 
 
+@contextmanager
+def attached(current: context.Context) -> Iterator[None]:
+    """It is the current one."""
+    token = context.attach(current)
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
 @pytest.fixture
 def remote_parent() -> Iterator[None]:
     """A current span that some other process started, as a consumer or a web framework leaves it."""
     remote = trace.SpanContext(TRACE_ID, SPAN_ID, True, trace.TraceFlags(1))
-    token = context.attach(trace.set_span_in_context(trace.NonRecordingSpan(remote)))
-    yield
-    context.detach(token)
+    with attached(trace.set_span_in_context(trace.NonRecordingSpan(remote))):
+        yield
 
 
 def record(
@@ -188,11 +204,8 @@ def test_a_transaction_is_one_span(spans: Spans, outcome: str):
 
 def test_a_transaction_of_an_exporter_is_no_span(spans: Spans):
     """Instrumentation is suppressed there; records of its own would be traced for ever."""
-    token = context.attach(context.set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
-    try:
+    with attached(context.set_value(_SUPPRESS_INSTRUMENTATION_KEY, True)):
         spans.hook.transaction_ended(TransactionEnded(info(), "committed", 1.5, ""))
-    finally:
-        context.detach(token)
     assert spans.ended == ()
 
 
@@ -218,9 +231,7 @@ def test_the_attributes_for_samplers_are_there_at_the_start():
 @pytest.mark.parametrize(("value", "tombstone"), [(None, True), (b"", None), (b"v", None)])
 def test_only_a_null_value_is_a_tombstone(spans: Spans, value: bytes | None, tombstone: bool | None):
     """A null value sets messaging.kafka.message.tombstone; an empty one does not."""
-    sent = record(value)
-    spans.hook.record_accepted(sent)
-    spans.hook.record_resolved(sent, None, report())
+    spans.delivered(record(value))
     assert (spans.ended[0].attributes or {}).get("messaging.kafka.message.tombstone") is tombstone
 
 
@@ -306,9 +317,7 @@ def test_the_parent_is_the_span_current_at_produce(spans: Spans):
 def test_a_context_the_record_carries_is_kept_and_linked(spans: Spans, name: Any, carried: HeaderValue):
     """A record that already has a creation context keeps its headers; the span links to it, with kind CLIENT."""
     headers: list[tuple[str, HeaderValue]] = [(name, carried), ("a", b"1")]
-    sent = record(headers=list(headers))
-    spans.hook.record_accepted(sent)
-    spans.hook.record_resolved(sent, None, report())
+    sent = spans.delivered(record(headers=list(headers)))
     (span,) = spans.ended
     assert sent.headers == headers
     assert not sent.headers_changed
@@ -319,9 +328,7 @@ def test_a_context_the_record_carries_is_kept_and_linked(spans: Spans, name: Any
 @pytest.mark.parametrize("garbage", ["", "not-a-context", b"\xff\xfe", None, "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
 def test_an_unreadable_context_is_replaced(spans: Spans, garbage: HeaderValue):
     """A traceparent nobody can read does not stay in front of the real one; other headers keep their order."""
-    sent = record(headers=[("a", b"1"), ("traceparent", garbage), ("b", None)])
-    spans.hook.record_accepted(sent)
-    spans.hook.record_resolved(sent, None, report())
+    sent = spans.delivered(record(headers=[("a", b"1"), ("traceparent", garbage), ("b", None)]))
     (span,) = spans.ended
     assert span.kind is SpanKind.PRODUCER
     assert sent.headers == [("a", b"1"), ("b", None), ("traceparent", traceparent_of(span))]
@@ -339,12 +346,9 @@ def test_malformed_headers_are_left_to_produce(spans: Spans, headers: list[Any])
 
 def test_baggage_travels_along(spans: Spans):
     """The default propagators carry baggage of the current context beside the trace context."""
-    token = context.attach(baggage.set_baggage("tenant", "blue"))
-    try:
+    with attached(baggage.set_baggage("tenant", "blue")):
         sent = record()
         spans.hook.record_accepted(sent)
-    finally:
-        context.detach(token)
     assert [name for name, _ in sent.headers] == ["traceparent", "baggage"]
     assert dict(sent.headers)["baggage"] == "tenant=blue"
 
@@ -396,12 +400,9 @@ def test_without_an_sdk_a_remote_context_passes_through():
 
 def test_suppressed_instrumentation_is_honoured(spans: Spans):
     """Inside an exporter no span is made, so an exporter may write through the producer it observes."""
-    token = context.attach(context.set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
-    try:
+    with attached(context.set_value(_SUPPRESS_INSTRUMENTATION_KEY, True)):
         sent = record()
         spans.hook.record_accepted(sent)
-    finally:
-        context.detach(token)
     spans.hook.record_resolved(sent, None, report())
     assert spans.ended == ()
     assert sent.headers == []
@@ -430,9 +431,7 @@ def test_the_server_is_named_only_when_there_is_one(servers: str, address: tuple
 def test_producers_that_share_a_hook_are_told_apart(spans: Spans):
     """Each span names the client of its own record's producer."""
     for client in ("a", "b"):
-        sent = record(producer=info(client))
-        spans.hook.record_accepted(sent)
-        spans.hook.record_resolved(sent, None, report())
+        spans.delivered(record(producer=info(client)))
     assert [(span.attributes or {})["messaging.client.id"] for span in spans.ended] == ["a", "b"]
 
 

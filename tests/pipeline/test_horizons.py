@@ -120,17 +120,20 @@ def rigs(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Rig]:
 Rigs = Callable[..., Rig]
 
 
-def test_no_broker_is_asked_in_the_first_minute(rigs: Rigs) -> None:
-    rig = rigs()
+@pytest.fixture
+def rig(rigs: Rigs) -> Rig:
+    return rigs()
+
+
+def test_no_broker_is_asked_in_the_first_minute(rig: Rig) -> None:
     rig.look(id_expirations.NOT_BEFORE - 5)
     assert (rig.brokers.asked, rig.seconds) == ([], None)
     rig.look(5)
     assert (rig.brokers.asked, rig.seconds) == ([1], 600)
 
 
-def test_new_leaders_are_asked_at_once_and_all_of_them_hourly(rigs: Rigs) -> None:
+def test_new_leaders_are_asked_at_once_and_all_of_them_hourly(rig: Rig) -> None:
     """Nothing of a broker counts that leads nothing any more."""
-    rig = rigs()
     rig.look(61)
     rig.led_by(1, 2)
     rig.look()
@@ -174,9 +177,8 @@ def test_each_value_that_is_not_safe_is_told_once(rigs: Rigs) -> None:
     assert len(rig.people.kinds) == 2
 
 
-def test_a_user_who_may_not_read_configs_is_told_by_explain(rigs: Rigs) -> None:
+def test_a_user_who_may_not_read_configs_is_told_by_explain(rig: Rig) -> None:
     """A day is assumed; asked again in an hour."""
-    rig = rigs()
     rig.brokers.says[1] = None
     rig.look(61)
     current = rig.expirations.current
@@ -190,9 +192,8 @@ def test_a_user_who_may_not_read_configs_is_told_by_explain(rigs: Rigs) -> None:
     assert not rig.people.kinds
 
 
-def test_a_broker_that_is_away_is_asked_again_and_again(rigs: Rigs) -> None:
+def test_a_broker_that_is_away_is_asked_again_and_again(rig: Rig) -> None:
     """After pauses of up to a minute; a day is assumed until then."""
-    rig = rigs()
     rig.brokers.says[1] = KafkaException(KafkaError(KafkaError._TRANSPORT))
     rig.look(61)
     assert rig.seconds == DAY
@@ -209,9 +210,8 @@ def test_a_broker_that_is_away_is_asked_again_and_again(rigs: Rigs) -> None:
     assert len(rig.brokers.asked) == asked
 
 
-def test_a_client_that_raises_harms_no_turn(rigs: Rigs) -> None:
+def test_a_client_that_raises_harms_no_turn(rig: Rig) -> None:
     """It is told, and tried again."""
-    rig = rigs()
     rig.brokers.says[1] = ValueError("no such mechanism")
     rig.look(61)
     (told,) = rig.people.kinds.values()
@@ -221,9 +221,8 @@ def test_a_client_that_raises_harms_no_turn(rigs: Rigs) -> None:
     assert rig.seconds == 20
 
 
-def test_an_answer_with_windows_is_not_asked_for_again(rigs: Rigs) -> None:
+def test_an_answer_with_windows_is_not_asked_for_again(rig: Rig) -> None:
     """One question less."""
-    rig = rigs()
     rig.expirations.heard(told(1, {PRODUCER_ID_CONFIG: "20000"}))
     assert rig.seconds is None
     rig.look(61)
@@ -260,9 +259,8 @@ def stamp(age: float) -> int:
     return int((clock.time() - age) * 1000)
 
 
-def test_old_timestamps_are_told_once_for_each_topic(rigs: Rigs) -> None:
+def test_old_timestamps_are_told_once_for_each_topic(rig: Rig) -> None:
     """Also those from before the horizon was known; not where the broker's time counts, and not what is recent."""
-    rig = rigs()
     rig.brokers.says[1] = 20.0
     rig.brokers.log_append_time = {"log"}
     for topic, age in (("a", DAY), ("a", 60), ("b", 60), ("log", DAY), ("recent", 24), ("future", -60)):
@@ -335,8 +333,7 @@ def test_many_topics_are_asked_for_in_bunches(rigs: Rigs) -> None:
         assert len({topic for topics in asked for topic in topics}) == 250
 
 
-def test_a_cluster_that_cannot_be_asked_who_leads_is_asked_again(rigs: Rigs, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = rigs()
+def test_a_cluster_that_cannot_be_asked_who_leads_is_asked_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.led_by()
     rig.topics = ["a"]
     with monkeypatch.context() as patch:

@@ -171,6 +171,11 @@ def rigs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rigs]:
     assert not [trouble for rig in made for trouble in rig.people.troubles]
 
 
+@pytest.fixture
+def rig(rigs: Rigs) -> Rig:
+    return rigs()
+
+
 # --- what is said -----------------------------------------------------------------------------------------------------
 
 
@@ -232,9 +237,8 @@ def test_a_situation_is_said(name: str, rights: bool, rigs: Rigs) -> None:
     assert rig.people.warnings == ([f"{found.sentence}. {found.cure}"] if rights and loud else [])
 
 
-def test_both_figures_are_in_the_snapshot(rigs: Rigs) -> None:
+def test_both_figures_are_in_the_snapshot(rig: Rig) -> None:
     """The rate, and what this producer needs of it; where and for how long."""
-    rig = rigs()
     moves(rig, MB, 3 * MB)
     rig.play(75)
     found = rig.said()
@@ -250,9 +254,8 @@ def test_both_figures_are_in_the_snapshot(rigs: Rigs) -> None:
     assert 0 <= found.age <= replication.UNUSUAL + 1
 
 
-def test_a_move_that_ends_leaves_its_throttle_over_until_that_is_removed(rigs: Rigs) -> None:
+def test_a_move_that_ends_leaves_its_throttle_over_until_that_is_removed(rig: Rig) -> None:
     """The story of a move: never ends, in sync with a throttle left, nothing to say."""
-    rig = rigs()
     moves(rig, MB, 3 * MB)
     rig.play(75)
     rig.brokers.throttle("0:1,0:2", "0:3", 100 * MB)
@@ -270,9 +273,8 @@ def test_a_move_that_ends_leaves_its_throttle_over_until_that_is_removed(rigs: R
     assert len(rig.people.warnings) == 1
 
 
-def test_a_partition_in_sync_is_no_left_over_while_another_of_its_topic_moves(rigs: Rigs) -> None:
+def test_a_partition_in_sync_is_no_left_over_while_another_of_its_topic_moves(rig: Rig) -> None:
     """The throttle is that of the move."""
-    rig = rigs()
     rig.brokers.copies["orders", 1] = 2, (2, 1), (1, 2)
     moves(rig, MB)
     rig.brokers.throttle("0:1,0:2,1:2", "0:3,1:3", MB)
@@ -284,8 +286,7 @@ def test_a_partition_in_sync_is_no_left_over_while_another_of_its_topic_moves(ri
     assert rig.people.warnings == []
 
 
-def test_a_throttle_that_is_left_over_for_ten_minutes_is_warned_of_once(rigs: Rigs) -> None:
-    rig = rigs()
+def test_a_throttle_that_is_left_over_for_ten_minutes_is_warned_of_once(rig: Rig) -> None:
     is_left_over(rig)
     rig.play(replication.QUIET + 540)
     assert (rig.said().left_over, rig.people.warnings) == (True, [])
@@ -294,9 +295,8 @@ def test_a_throttle_that_is_left_over_for_ten_minutes_is_warned_of_once(rigs: Ri
     assert "a throttle is still set" in warning
 
 
-def test_each_rolling_restart_comes_to_the_minimum_and_is_not_warned_of(rigs: Rigs) -> None:
+def test_each_rolling_restart_comes_to_the_minimum_and_is_not_warned_of(rig: Rig) -> None:
     """Below it each time is; and once in an episode."""
-    rig = rigs()
     for minimum, warnings in ((1, 0), (2, 1), (2, 2)):
         loses(rig, minimum)
         rig.play(200)
@@ -306,9 +306,8 @@ def test_each_rolling_restart_comes_to_the_minimum_and_is_not_warned_of(rigs: Ri
         assert len(rig.people.warnings) == warnings
 
 
-def test_a_follower_that_returns_under_a_throttle_is_the_cause_of_silence(rigs: Rigs) -> None:
+def test_a_follower_that_returns_under_a_throttle_is_the_cause_of_silence(rig: Rig) -> None:
     """Named within 8 s of silence, until it was away from the in-sync set for replica.lag.time.max.ms."""
-    rig = rigs()
     is_left_over(rig)
     rig.sent = {TP: 3 * MB}
     rig.play(70)
@@ -347,9 +346,8 @@ def test_nothing_is_asked_and_said_when_it_is_off(rigs: Rigs) -> None:
     assert (rig.brokers.metadata, rig.brokers.described, rig.replication.known(rig.now)) == ([], [], {})
 
 
-def test_other_topics_hear_not_a_word(rigs: Rigs) -> None:
+def test_other_topics_hear_not_a_word(rig: Rig) -> None:
     """One topic moves and is silent."""
-    rig = rigs()
     rig.topics.append("other")
     rig.brokers.copies["other", 0] = 1, (1, 2), (1, 2)
     moves(rig, MB, 3 * MB)
@@ -363,8 +361,7 @@ def test_other_topics_hear_not_a_word(rigs: Rigs) -> None:
 # --- who is asked, and when -------------------------------------------------------------------------------------------
 
 
-def test_ten_healthy_minutes_take_eleven_looks_and_no_configs(rigs: Rigs) -> None:
-    rig = rigs()
+def test_ten_healthy_minutes_take_eleven_looks_and_no_configs(rig: Rig) -> None:
     rig.topics.append("other")
     rig.brokers.copies["other", 0] = 2, (2, 3), (2, 3)
     rig.play(600)
@@ -373,9 +370,8 @@ def test_ten_healthy_minutes_take_eleven_looks_and_no_configs(rigs: Rigs) -> Non
     assert rig.brokers.described == []
 
 
-def test_a_topic_is_looked_at_every_five_seconds_while_a_replica_is_out_of_sync(rigs: Rigs) -> None:
+def test_a_topic_is_looked_at_every_five_seconds_while_a_replica_is_out_of_sync(rig: Rig) -> None:
     """And its configs are read: leader and topic in one request, each living follower once."""
-    rig = rigs()
     moves(rig, MB)
     rig.play(60)
     began, rig.brokers.metadata, rig.brokers.described = rig.now, [], []
@@ -387,9 +383,8 @@ def test_a_topic_is_looked_at_every_five_seconds_while_a_replica_is_out_of_sync(
     assert began
 
 
-def test_a_silent_leader_is_asked_each_second_by_a_client_of_its_own(rigs: Rigs) -> None:
+def test_a_silent_leader_is_asked_each_second_by_a_client_of_its_own(rig: Rig) -> None:
     """A kept one may be bound to the broker that hangs, and so may a lane; else another broker is asked."""
-    rig = rigs()
     rig.play(5)
     rig.brokers.metadata = []
     rig.silent, rig.brokers.hung = {TP}, {2}
@@ -410,9 +405,8 @@ def many(rig: Rig, count: int, leaders: int = 1) -> None:
         rig.brokers.copies[f"t{number:04}", 0] = number % leaders + 1, (1, 2, 3), (1, 2, 3)
 
 
-def test_many_topics_take_a_question_for_five_hundred_each_minute(rigs: Rigs) -> None:
+def test_many_topics_take_a_question_for_five_hundred_each_minute(rig: Rig) -> None:
     """And none of a lane. The snapshot has all of them."""
-    rig = rigs()
     many(rig, 1200)
     rig.play(600)
     assert [asked for _, asked, address in rig.brokers.metadata if address == "lane"] == []
@@ -423,8 +417,7 @@ def test_many_topics_take_a_question_for_five_hundred_each_minute(rigs: Rigs) ->
     assert len(rig.replication.known(rig.now)) == 1201
 
 
-def test_topics_that_come_one_after_the_other_are_asked_for_together(rigs: Rigs) -> None:
-    rig = rigs()
+def test_topics_that_come_one_after_the_other_are_asked_for_together(rig: Rig) -> None:
     for _ in range(100):
         many(rig, 2)
         rig.topics[-2:] = [f"u{len(rig.topics)}", f"v{len(rig.topics)}"]
@@ -435,17 +428,15 @@ def test_topics_that_come_one_after_the_other_are_asked_for_together(rigs: Rigs)
     assert len(rig.brokers.bunches) + len([at for at, _, by in rig.brokers.metadata if by == "lane"]) < 60
 
 
-def test_few_topics_take_no_admin_client(rigs: Rigs) -> None:
+def test_few_topics_take_no_admin_client(rig: Rig) -> None:
     """In a crash loop it would be a client more for each process."""
-    rig = rigs()
     many(rig, MANY - 1)
     rig.play(30)
     assert (rig.brokers.bunches, len(rig.brokers.metadata)) == ([], MANY)
 
 
-def test_what_a_bunch_does_not_tell_a_lane_is_asked_for(rigs: Rigs) -> None:
+def test_what_a_bunch_does_not_tell_a_lane_is_asked_for(rig: Rig) -> None:
     """It is not there, or may not be described; and a lane is to hear of added partitions. Or there is no answer."""
-    rig = rigs()
     many(rig, 20)
     rig.play(5)
     del rig.brokers.copies["t0007", 0]
@@ -459,9 +450,8 @@ def test_what_a_bunch_does_not_tell_a_lane_is_asked_for(rigs: Rigs) -> None:
     assert {asked for _, asked, address in rig.brokers.metadata if address == "lane"} == set(rig.topics)
 
 
-def test_each_silent_leader_is_one_question(rigs: Rigs) -> None:
+def test_each_silent_leader_is_one_question(rig: Rig) -> None:
     """By one client, which asks for all that waits there."""
-    rig = rigs()
     many(rig, 600, leaders=2)
     rig.play(5)
     rig.brokers.bunches = []
@@ -478,9 +468,8 @@ def test_each_silent_leader_is_one_question(rigs: Rigs) -> None:
     assert set().union(*(topics for _, _, topics in rig.brokers.bunches)) >= set(rig.topics[601:])
 
 
-def test_a_topic_that_rests_costs_nothing(rigs: Rigs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_rests_costs_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice a second there is a look; only what was asked for is judged, and only with what its throttles concern."""
-    rig = rigs()
     many(rig, 100)
     rig.play(70)
     rig.cluster.read({topic: {"min.insync.replicas": "1"} for topic in rig.topics}, rig.now)
@@ -499,9 +488,8 @@ def test_a_topic_that_rests_costs_nothing(rigs: Rigs, monkeypatch: pytest.Monkey
     assert len(looked) <= 103
 
 
-def test_nobody_is_asked_while_no_broker_is_connected(rigs: Rigs) -> None:
+def test_nobody_is_asked_while_no_broker_is_connected(rig: Rig) -> None:
     """Each client of its own would try to connect 20 times a second."""
-    rig = rigs()
     rig.play(5)
     rig.brokers.metadata = []
     rig.silent, rig.connection = {TP}, "DOWN"
@@ -512,9 +500,8 @@ def test_nobody_is_asked_while_no_broker_is_connected(rigs: Rigs) -> None:
     assert rig.brokers.metadata
 
 
-def test_below_the_minimum_is_known_while_a_follower_hangs(rigs: Rigs) -> None:
+def test_below_the_minimum_is_known_while_a_follower_hangs(rig: Rig) -> None:
     """Its configs are read by clients of their own, too."""
-    rig = rigs()
     rig.play(5)
     loses(rig, 2)
     rig.silent, rig.brokers.hung = {TP}, {2}
@@ -523,8 +510,7 @@ def test_below_the_minimum_is_known_while_a_follower_hangs(rigs: Rigs) -> None:
     assert len(rig.people.warnings) == 1
 
 
-def test_a_missing_right_is_tried_again_in_an_hour(rigs: Rigs) -> None:
-    rig = rigs()
+def test_a_missing_right_is_tried_again_in_an_hour(rig: Rig) -> None:
     rig.brokers.may_describe = False
     moves(rig, MB)
     rig.play(3500)
@@ -534,9 +520,8 @@ def test_a_missing_right_is_tried_again_in_an_hour(rigs: Rigs) -> None:
     assert rig.said().state.value == "throttled"
 
 
-def test_what_was_read_before_does_not_count_in_an_episode(rigs: Rigs) -> None:
+def test_what_was_read_before_does_not_count_in_an_episode(rig: Rig) -> None:
     """A move begins with a new throttle: it is never said to have none, nor another."""
-    rig = rigs()
     moves(rig, None)
     rig.play(60)
     rig.brokers.copies[TP] = 1, (1, 3), (1, 3)
@@ -548,16 +533,14 @@ def test_what_was_read_before_does_not_count_in_an_episode(rigs: Rigs) -> None:
     assert [after.state.value for _, _, after in rig.people.changes] == ["throttled"]
 
 
-def test_a_broker_that_tells_nothing_makes_it_unreadable_and_no_right_is_missing(rigs: Rigs) -> None:
-    rig = rigs()
+def test_a_broker_that_tells_nothing_makes_it_unreadable_and_no_right_is_missing(rig: Rig) -> None:
     moves(rig, MB)
     rig.brokers.hung = {3}
     rig.play(75)
     assert (rig.said().state.value, rig.said().cure) == ("unreadable", "")
 
 
-def test_a_list_that_cannot_be_read_is_unreadable(rigs: Rigs) -> None:
-    rig = rigs()
+def test_a_list_that_cannot_be_read_is_unreadable(rig: Rig) -> None:
     moves(rig, MB)
     rig.brokers.throttle("0-1", "0-3", MB)
     rig.play(75)
@@ -594,9 +577,8 @@ def explained(*rows: PartitionSnapshot) -> str:
     return explanation(account, None, None, (), lambda topic, partition: {1})
 
 
-def test_the_cause_takes_the_place_of_a_silent_leader(rigs: Rigs) -> None:
+def test_the_cause_takes_the_place_of_a_silent_leader(rig: Rig) -> None:
     """Sentence and cure; also of records that are not held. Where replicas delay nothing it stands behind."""
-    rig = rigs()
     loses(rig, 2)
     rig.play(75)
     below = rig.said()
@@ -710,9 +692,8 @@ def test_silence_alone_is_no_matter_of_replicas(begin: int, rigs: Rigs) -> None:
         assert not [said for said in rig.replication.known(rig.now).values() if said.unusual or said.delays]
 
 
-def test_only_configs_of_replication_are_kept(rigs: Rigs) -> None:
+def test_only_configs_of_replication_are_kept(rig: Rig) -> None:
     """A broker has hundreds."""
-    rig = rigs()
     rig.cluster.read({1: {"log.dirs": "/x", "replica.lag.time.max.ms": "1"}, "t": REFUSED}, 5.0)
     assert rig.cluster.configs == {1: (5.0, {"replica.lag.time.max.ms": "1"}), "t": (5.0, REFUSED)}
     assert "min.insync.replicas" in CONFIGS

@@ -12,18 +12,21 @@ from safeproducer.policy.throttle import CALM, QUIET, Throttle
 BROKERS = st.integers(-1, 3)
 
 
-def test_a_record_waits_until_the_deadline_of_its_leader() -> None:
+@pytest.fixture
+def throttle() -> Throttle:
+    return Throttle()
+
+
+def test_a_record_waits_until_the_deadline_of_its_leader(throttle: Throttle) -> None:
     """Not for another broker's, and at the deadline it goes."""
-    throttle = Throttle()
     throttle.announce(1, 5.0, now=100.0)
     assert throttle.deadline(1, 104.9) == 105.0
     assert throttle.deadline(1, 105.0) is None
     assert throttle.deadline(2, 101.0) is None
 
 
-def test_a_broker_is_calmed_for_as_long_again() -> None:
+def test_a_broker_is_calmed_for_as_long_again(throttle: Throttle) -> None:
     """And a little; a shorter throttle time does not end it."""
-    throttle = Throttle()
     assert not throttle.probes(None, 0.0)
     throttle.announce(1, 5.0, now=100.0)
     throttle.announce(1, 0.1, now=106.0)
@@ -36,9 +39,8 @@ def test_a_broker_is_calmed_for_as_long_again() -> None:
     assert not throttle.probes(1, 200.0)
 
 
-def test_without_a_known_leader_the_latest_deadline_counts() -> None:
+def test_without_a_known_leader_the_latest_deadline_counts(throttle: Throttle) -> None:
     """Also that of a throttling broker whose id is not known."""
-    throttle = Throttle()
     assert throttle.deadline(None, 0.0) is None
     throttle.announce(1, 5.0, now=0.0)
     throttle.announce(2, 2.0, now=0.0)
@@ -49,9 +51,8 @@ def test_without_a_known_leader_the_latest_deadline_counts() -> None:
     assert throttle.deadline(1, 6.0) is None
 
 
-def test_an_episode_is_told_once() -> None:
+def test_an_episode_is_told_once(throttle: Throttle) -> None:
     """Announcements go on being one episode until the broker was quiet for a minute."""
-    throttle = Throttle()
     assert throttle.announce(1, 2.0, now=10.0)
     assert not throttle.announce(1, 2.0, now=12.1)
     assert throttle.announce(2, 1.0, now=12.2)
@@ -61,9 +62,8 @@ def test_an_episode_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, -0.0, -1.0, math.inf, -math.inf, math.nan])
-def test_a_time_that_is_no_wait_changes_nothing(seconds: float) -> None:
+def test_a_time_that_is_no_wait_changes_nothing(seconds: float, throttle: Throttle) -> None:
     """A zero may come from any broker."""
-    throttle = Throttle()
     throttle.announce(1, 5.0, now=0.0)
     before = throttle.deadlines(1.0)
     assert not throttle.announce(1, seconds, now=1.0)
@@ -72,9 +72,8 @@ def test_a_time_that_is_no_wait_changes_nothing(seconds: float) -> None:
     assert throttle.latest == 5.0
 
 
-def test_brokers_that_are_quiet_are_forgotten() -> None:
+def test_brokers_that_are_quiet_are_forgotten(throttle: Throttle) -> None:
     """A cluster that replaces its brokers for years leaves nothing behind."""
-    throttle = Throttle()
     for number in range(10_000):
         throttle.announce(number, 1.0, now=float(number))
     assert len(throttle._known.deadlines) <= QUIET + 2

@@ -55,6 +55,11 @@ def report(partition: int | None = 3) -> Message:
     return cast(Message, Report(partition))
 
 
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
 def event(level: str, told: str, *arguments: Any, event: str = "", client_id: str = "billing", **fields: Any) -> Any:
     """A row: what the hook is told, and the event that it makes of it."""
     found = {"level": level, "event": event or told, **({"client_id": client_id} if client_id else {}), **fields}
@@ -116,25 +121,24 @@ EVENTS = [
 
 
 @pytest.mark.parametrize(("told", "arguments", "found"), EVENTS)
-def test_an_event_has_a_stable_name_level_and_fields(told: str, arguments: Any, found: dict[str, Any]) -> None:
+def test_an_event_has_a_stable_name_level_and_fields(
+    told: str, arguments: Any, found: dict[str, Any], log: Log
+) -> None:
     """Names and fields are an interface for log queries: changing one is a breaking change."""
-    log = Log()
     getattr(log.hook, told)(*arguments)
     assert log.events == [found]
 
 
-def test_success_is_not_logged():
+def test_success_is_not_logged(log: Log):
     """A delivered record says nothing: at a million records an hour that would be the log."""
-    log = Log()
     sent = record()
     log.hook.record_accepted(sent)
     log.hook.record_resolved(sent, None, report())
     assert log.events == []
 
 
-def test_content_of_records_is_never_logged():
+def test_content_of_records_is_never_logged(log: Log):
     """Neither key, value, headers nor an exception's text, which may quote them, reach an event."""
-    log = Log()
     log.hook.record_resolved(record(), TIMED_OUT, report())
     log.hook.record_refused(record(), UnicodeEncodeError("utf-8", "s3cr3t", 0, 1, "surrogates not allowed"))
     assert len(log.events) == 2
@@ -149,9 +153,8 @@ def test_the_default_logger_follows_the_applications_configuration():
     assert [event["event"] for event in events] == ["records_lost"]
 
 
-def test_an_event_caused_by_logging_is_not_logged_again():
+def test_an_event_caused_by_logging_is_not_logged_again(log: Log):
     """A handler whose own produce() fails cannot start a recursion; the event is counted, and told at close."""
-    log = Log()
     log.then = lambda: log.hook.record_refused(record(), QueueFullError("full"))
     log.hook.record_resolved(record(), TIMED_OUT, report())
     assert log.names == ["record_failed"]
@@ -179,9 +182,8 @@ def test_the_failure_of_a_produced_log_line_is_not_logged():
     assert log.hook.suppressed == 1
 
 
-def test_lost_records_and_fatal_errors_are_logged_even_inside_a_logging_call():
+def test_lost_records_and_fatal_errors_are_logged_even_inside_a_logging_call(log: Log):
     """Garbage collection may strike inside a logging call: what happens only once is never suppressed."""
-    log = Log()
     pending = [
         lambda: log.hook.records_lost(RecordsLost(INFO, "garbage collection", 7)),
         lambda: log.hook.fatal_error(INFO, KafkaError(KafkaError._FENCED)),
@@ -192,9 +194,8 @@ def test_lost_records_and_fatal_errors_are_logged_even_inside_a_logging_call():
     assert log.hook.suppressed == 0
 
 
-def test_a_nested_event_leaves_the_guard_of_the_outer_call_in_place():
+def test_a_nested_event_leaves_the_guard_of_the_outer_call_in_place(log: Log):
     """After an event that is logged inside a logging call, the outer call is still guarded."""
-    log = Log()
 
     def handler() -> None:
         log.then = lambda: None
@@ -207,9 +208,8 @@ def test_a_nested_event_leaves_the_guard_of_the_outer_call_in_place():
     assert log.hook.suppressed == 1
 
 
-def test_the_guard_is_per_thread():
+def test_the_guard_is_per_thread(log: Log):
     """While one thread is inside a slow logging call, events of other threads are logged."""
-    log = Log()
     inside, go_on = threading.Event(), threading.Event()
 
     def slow() -> None:
@@ -228,9 +228,8 @@ def test_the_guard_is_per_thread():
     assert log.hook.suppressed == 0
 
 
-def test_a_logger_that_raises_is_switched_off_and_leaves_the_guard_open(caplog: pytest.LogCaptureFixture):
+def test_a_logger_that_raises_is_switched_off_and_leaves_the_guard_open(caplog: pytest.LogCaptureFixture, log: Log):
     """A broken logging configuration costs this producer its log, nothing else; another producer can still log."""
-    log = Log()
 
     def broken() -> None:
         raise OSError("disk full")

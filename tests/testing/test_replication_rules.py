@@ -92,6 +92,11 @@ class Play:
         return (self.now - began) / 1000
 
 
+@pytest.fixture
+def play() -> Play:
+    return Play(3)
+
+
 # --- KIP-73's test plan ----------------------------------------------------------------------------------------------
 
 P, SIZE, QUOTA = 100, 60 * MB, 20 * MB
@@ -181,9 +186,8 @@ def test_how_long_acknowledgements_wait_for_a_replica_that_returns(
     assert (3 in play.copies().in_sync) == (rate is None)
 
 
-def test_a_move_within_the_kips_bound_that_never_ends() -> None:
+def test_a_move_within_the_kips_bound_that_never_ends(play: Play) -> None:
     """The leader's meter counts what it sends to the follower in sync, too: 2 - 2 x 1.2 MB/s is less than nothing."""
-    play = Play(3)
     play.add([1, 2], size=8 * MB)
     play.throttle(2 * MB, "0:1,0:2", "0:3")
     play.move([1, 3])
@@ -195,9 +199,8 @@ def test_a_move_within_the_kips_bound_that_never_ends() -> None:
     assert play.seconds_until(play.is_over, 12, 1.2 * MB) < 12
 
 
-def test_a_new_replica_delays_no_acknowledgement() -> None:
+def test_a_new_replica_delays_no_acknowledgement(play: Play) -> None:
     """3 MB/s are written, the limit is 1 MB/s, and nobody waits for the new one."""
-    play = Play(3)
     play.add([1, 2], size=8 * MB)
     play.throttle(1 * MB, "0:1,0:2", "0:3")
     play.move([1, 3])
@@ -210,9 +213,8 @@ def test_a_new_replica_delays_no_acknowledgement() -> None:
     ("partitions", "size", "writes", "measured"),
     [(12, 2 * MB, 0, 1.07), (4, 6 * MB, 0, 1.16), (1, 25 * MB, 0, 1.34), (1, 40 * MB, 0.3 * MB, 1.31)],
 )
-def test_the_time_of_a_move(partitions: int, size: int, writes: float, measured: float) -> None:
+def test_the_time_of_a_move(partitions: int, size: int, writes: float, measured: float, play: Play) -> None:
     """Times bytes / room: the fewer partitions, the longer, since each brings 1 MB a fetch."""
-    play = Play(3)
     play.add(*[[1, 2]] * partitions, size=size)
     play.throttle(2 * MB, listed([1] * partitions, [2] * partitions), listed([3] * partitions))
     play.move(*[[1, 3]] * partitions)
@@ -246,9 +248,8 @@ def test_each_side_alone_holds_back(side: Side) -> None:
     assert play.is_over()
 
 
-def test_a_replica_in_sync_is_never_held_back_but_counts() -> None:
+def test_a_replica_in_sync_is_never_held_back_but_counts(play: Play) -> None:
     """KAFKA-4313: it stays in sync at five times the rate; another one gets nothing then."""
-    play = Play(3)
     play.add([1, 2])
     play.throttle(1 * MB)
     play.advance(60, 5 * MB)
@@ -270,9 +271,8 @@ def test_partitions_share_an_answer_and_take_turns() -> None:
     assert [play.copies(i).ends[2] // FETCH for i in range(15)] == [2] * 5 + [1] * 10
 
 
-def test_a_follower_that_hangs_leaves_the_set_after_the_lag_time() -> None:
+def test_a_follower_that_hangs_leaves_the_set_after_the_lag_time(play: Play) -> None:
     """Until then everything waits for it, and from then on nothing; one that only has nothing to fetch stays."""
-    play = Play(3)
     play.add([1, 2])
     play.advance(60, MB)
     play.set_working(2, works=False)
@@ -289,9 +289,8 @@ def test_a_follower_that_hangs_leaves_the_set_after_the_lag_time() -> None:
     assert play.copies().in_sync == {1, 2}
 
 
-def test_below_the_minimum_nothing_is_committed() -> None:
+def test_below_the_minimum_nothing_is_committed(play: Play) -> None:
     """What is under way waits until there are enough again."""
-    play = Play(3)
     play.add([1, 2])
     play.topic.config["min.insync.replicas"] = "2"
     play.advance(1, MB)
@@ -330,9 +329,8 @@ def test_the_last_replica_in_sync_leads_and_others_cut_their_logs() -> None:
     assert set(play.copies().ends.values()) == {committed}
 
 
-def test_a_move_ends_with_an_election_where_the_leader_goes() -> None:
+def test_a_move_ends_with_an_election_where_the_leader_goes(play: Play) -> None:
     """The first replica in sync of the new ones leads, at a new epoch; one that stays goes on."""
-    play = Play(3)
     play.add([1, 2], [2, 1], size=MB)
     play.move([3, 2], [2, 3])
     assert [set(p.replicas) for p in play.topic.partitions] == [{1, 2, 3}, {1, 2, 3}]
@@ -343,9 +341,8 @@ def test_a_move_ends_with_an_election_where_the_leader_goes() -> None:
     assert play.copies().ends == {2: MB, 3: MB}
 
 
-def test_a_move_back_drops_the_new_replica() -> None:
+def test_a_move_back_drops_the_new_replica(play: Play) -> None:
     """Ending a move leaves what was there before."""
-    play = Play(3)
     play.add([1, 2], size=20 * MB)
     play.throttle(0)
     play.move([1, 3])

@@ -46,7 +46,6 @@ def unreachable() -> dict[str, object]:
 
 @pytest.fixture(scope="session")
 def plant_fatal() -> Callable[[SafeProducer | BatchLane], None]:
-    """As fatal_planter()."""
     return fatal_planter()
 
 

@@ -90,7 +90,6 @@ def commands() -> set[str]:
 
 
 def now() -> Mapping[str, set[str]]:
-    """What there is."""
     return {
         "names": {*safeproducer.__all__, *spark.__all__, *testing.__all__},
         "methods": set(dir(safeproducer.SafeProducer)),

@@ -69,7 +69,6 @@ def test_a_delivery_error_is_equal_to_what_has_its_code(same: Any) -> None:
 
 @pytest.mark.parametrize("higher", [FULL, PLAIN, PLAIN.code(), 2**70], ids=["ours", "stock", "code", "no code"])
 def test_a_delivery_error_sorts_by_its_code(higher: Any) -> None:
-    """From both sides."""
     assert compared(LOWER, higher) == LOW_TO_HIGH
     assert compared(higher, LOWER) == HIGH_TO_LOW
     assert sorted([higher, LOWER]) == [LOWER, higher]

@@ -87,7 +87,6 @@ class Home:
 
 @pytest.fixture
 def home(tmp_path: Path, wheel: Path, cluster: FakeCluster) -> Home:
-    """Of one test."""
     return Home(tmp_path, wheel, cluster)
 
 

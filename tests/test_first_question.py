@@ -104,7 +104,6 @@ def test_the_first_question_costs_the_brokers_a_few_requests() -> None:
     ids=str,
 )
 def test_no_thread_asks_where_nothing_waits_for_a_producer_id(config: dict[str, Any]) -> None:
-    """No thread is started."""
     producer = SafeProducer({**NOWHERE, **config})
     asks = engine_of(producer).questions.metadata
     assert asks.look("t", 0.0) == asks.look("t", 1.0) == float("inf")

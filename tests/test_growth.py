@@ -25,8 +25,6 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 class Counting(Hook):
-    """Asks for records."""
-
     def __init__(self) -> None:
         self.resolved = 0
 

@@ -20,8 +20,6 @@ cluster = fake_cluster({"t": 3}, brokers=3)
 
 
 class Ends:
-    """How records ended."""
-
     def __init__(self, cluster: FakeCluster, config: dict[str, Any]) -> None:
         self.producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, **config})
         self.found: list[Any] = []

@@ -45,8 +45,6 @@ POLICY = "safeproducer.producer.ids.policy"
 
 
 class Heard(Hook):
-    """What hooks were told."""
-
     def __init__(self) -> None:
         self.churn: list[ProducerChurn] = []
         self.limited: list[ProducerIdLimited] = []
@@ -229,7 +227,6 @@ def test_records_that_wait_for_an_id_take_room_in_the_buffer(cluster: FakeCluste
 
 
 def test_a_record_that_cannot_wait_for_an_hour_fails_at_once(cluster: FakeCluster) -> None:
-    """Certainly not written."""
     with started(cluster, "delay", 1) as first:
         send_one(first, "t", b"x")
     reports: list[Any] = []
@@ -372,7 +369,6 @@ def test_records_without_idempotence_take_no_id(cluster: FakeCluster) -> None:
 
 
 def test_passthrough_is_told_and_never_held(cluster: FakeCluster) -> None:
-    """Whatever the policy."""
     heard = Heard()
     for policy in ("delay", "refuse"):
         for _ in range(2):

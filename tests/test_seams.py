@@ -23,8 +23,6 @@ HELD = {"safeproducer.mode": "held", "linger.ms": 5, "log_level": 0}
 
 
 class Observing(Hook):
-    """Asks for records."""
-
     def record_accepted(self, record: Record) -> None:
         """It needs them for nothing."""
 

@@ -51,7 +51,6 @@ class Program:
 
     @property
     def names(self) -> list[str]:
-        """Their `transactional.id`s."""
         return [f"tx-{number}" for number in range(INSTANCES)]
 
     def mend(self) -> None:

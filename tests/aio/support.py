@@ -26,7 +26,6 @@ def on_asyncio(main: Main) -> Any:
 
 
 def on_uvloop(main: Main) -> Any:
-    """Run it on uvloop."""
     return _run(main, uvloop.new_event_loop)
 
 

@@ -48,7 +48,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 
 async def test_a_block_commits_at_its_end(calls: Calls) -> None:
-    """Again and again."""
     async with AsyncSafeProducer(MOCK) as producer:
         await producer.init_transactions(20)
         deliveries = []

@@ -132,7 +132,6 @@ def list_offsets(
 
 
 def topic_id(client: RawClient, topic: str) -> uuid.UUID:
-    """The topic's ID."""
     (found,) = client.ask("Metadata", 12, topics=[{"name": topic}])["topics"]
     assert isinstance(found["topic_id"], uuid.UUID)
     return found["topic_id"]

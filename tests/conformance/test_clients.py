@@ -143,7 +143,6 @@ def in_transactions(make: type[Producer]) -> Callable[[str, str, str], None]:
 
 
 def in_transactions_of_kafka_python(bootstrap: str, topic: str, name: str) -> None:
-    """The same."""
     kafka: Any = pytest.importorskip("kafka", reason="kafka-python is not installed")
     client = kafka.KafkaProducer(bootstrap_servers=bootstrap, transactional_id=name, enable_idempotence=True)
     client.init_transactions()
@@ -160,7 +159,6 @@ def in_transactions_of_kafka_python(bootstrap: str, topic: str, name: str) -> No
 
 
 def in_transactions_of_aiokafka(bootstrap: str, topic: str, name: str) -> None:
-    """The same."""
     aiokafka: Any = pytest.importorskip("aiokafka", reason="aiokafka is not installed")
 
     async def work() -> None:
@@ -205,7 +203,6 @@ def as_a_member(bootstrap: str, topic: str, group: str, wanted: int) -> list[byt
 
 
 def as_a_member_with_aiokafka(bootstrap: str, topic: str, group: str, wanted: int) -> list[bytes]:
-    """The same."""
     aiokafka: Any = pytest.importorskip("aiokafka", reason="aiokafka is not installed")
     found: list[bytes] = []
 

@@ -196,7 +196,6 @@ def test_error_codes_of_changes(
 
 
 def test_a_resource_named_twice_is_refused_twice(cluster: Target, client: RawClient) -> None:
-    """And not changed."""
     name = cluster.topic()
     configs = [{"name": "retention.ms", "config_operation": SET, "value": "9"}]
     twice = [{"resource_type": TOPIC, "resource_name": name, "configs": configs}] * 2

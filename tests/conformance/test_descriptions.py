@@ -240,6 +240,5 @@ def not_loading(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_an_empty_transactional_id(client: RawClient) -> None:
-    """It is nobody's."""
     answer = client.ask("InitProducerId", 4, transactional_id="", transaction_timeout_ms=60_000)
     assert (answer["error_code"], answer["producer_id"], answer["producer_epoch"]) == (INVALID_REQUEST, -1, -1)

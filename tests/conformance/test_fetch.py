@@ -28,7 +28,6 @@ def fetch(client: RawClient, version: int, topic: Any, offset: int = 0, **change
 
 
 def part(answer: dict[str, Any]) -> dict[str, Any]:
-    """Its only partition."""
     ((found,),) = (topic["partitions"] for topic in answer["responses"])
     assert isinstance(found, dict)
     return found

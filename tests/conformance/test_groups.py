@@ -395,7 +395,6 @@ def test_members_that_leave(members: Any, client: RawClient, group: str) -> None
 
 
 def test_a_member_with_an_id_alone_leaves(members: Any, client: RawClient, group: str) -> None:
-    """It never joined."""
     one = members()
     one.get_id()
     assert one.leave() == [0]

@@ -28,7 +28,6 @@ def produce(client: RawClient, version: int, topic: Any, records: bytes | None, 
 
 
 def part(answer: dict[str, Any]) -> dict[str, Any]:
-    """Its only partition."""
     ((found,),) = (topic["partition_responses"] for topic in answer["responses"])
     assert isinstance(found, dict)
     return found

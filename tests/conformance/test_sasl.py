@@ -113,7 +113,6 @@ def test_a_log_in_without_headers(secure: Target) -> None:
     [([], "Metadata"), ([], "SaslAuthenticate"), (["ApiVersions"], "ApiVersions"), (["ApiVersions"], "Produce")],
 )
 def test_a_request_before_a_handshake_ends_the_connection(stranger: RawClient, before: list[str], api: str) -> None:
-    """Without an answer."""
     for earlier in before:
         assert ask(stranger, earlier)["error_code"] == 0
     with hung_up():

@@ -70,7 +70,6 @@ class Cluster:
         return [message.value() for message in self.read(topic)]
 
     def close(self) -> None:
-        """Close the consumers."""
         for consumer in self._consumers.values():
             consumer.close()
 
@@ -131,7 +130,6 @@ def cluster(mock_cluster: Cluster) -> Cluster:
 
 @pytest.fixture(scope="session", params=["stock", "safe", "held"])
 def producer_class(request: pytest.FixtureRequest) -> type:
-    """The class under test."""
     if request.param == "stock":
         return cimpl.Producer
     return safe_producer() if request.param == "safe" else held_producer()

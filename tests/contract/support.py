@@ -35,7 +35,6 @@ class Reports(list[tuple[KafkaError | None, Message]]):
 
     @property
     def only(self) -> tuple[KafkaError | None, Message]:
-        """The single report."""
         assert len(self) == 1, f"expected one report, got {len(self)}"
         return self[0]
 

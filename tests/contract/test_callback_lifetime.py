@@ -55,7 +55,6 @@ def test_flush_leaves_no_callback_behind(producer: Any, topic: str, tp: dict[str
 
 
 def test_batch_leaves_no_callback_behind(producer: Any, topic: str) -> None:
-    """The same for produce_batch()."""
     payload = Payload()
     alive = weakref.ref(payload)
     producer.produce_batch(topic, [{"value": b"v"}], 1, on_delivery=functools.partial(keep, payload))

@@ -15,7 +15,6 @@ from tests.contract.support import Reports, reports_of, send_one
 
 @pytest.fixture(params=["stock", "safe"])
 def serializing_class(request: pytest.FixtureRequest) -> type:
-    """The class under test."""
     if request.param == "stock":
         return SerializingProducer
     from safeproducer import SafeSerializingProducer  # noqa: PLC0415

@@ -34,7 +34,6 @@ def check(cluster: FakeCluster, permits: Permits, producer: SafeProducer) -> Non
 
 
 def test_each_lane_that_wrote_has_a_permit(cluster: FakeCluster, make: Make) -> None:
-    """And no other one."""
     cluster.create_topic("t", config={RETAIN: "20"})
     with permits_counted() as permits:
         producer = make()

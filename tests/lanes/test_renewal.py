@@ -35,8 +35,6 @@ Plant = Callable[[Any], None]
 
 
 class Renewals(Hook):
-    """What a producer told."""
-
     def __init__(self) -> None:
         self.events: list[ProducerRenewed] = []
         self.fatal: list[Any] = []

@@ -63,8 +63,6 @@ class NativeMessage:
 
 @dataclass
 class Attempt:
-    """One Produce request."""
-
     batch: Batch
     producer_id: int
     epoch: int

@@ -214,8 +214,6 @@ class FeedMachine(RuleBasedStateMachine):
 
 
 class HeldMachine(FeedMachine):
-    """Everything is held back."""
-
     mode = "held"
 
 
@@ -226,8 +224,6 @@ class CalmMachine(FeedMachine):
 
 
 class CalmHeldMachine(HeldMachine):
-    """As CalmMachine, held back."""
-
     faulty = False
 
 
@@ -298,8 +294,6 @@ class RenewedMachine(FeedMachine):
 
 
 class HeldRenewedMachine(RenewedMachine):
-    """The same, held back."""
-
     mode = "held"
 
 
@@ -349,6 +343,4 @@ class ExpiryMachine(FeedMachine):
 
 
 class HeldExpiryMachine(ExpiryMachine):
-    """The same, held back."""
-
     mode = "held"

@@ -105,7 +105,6 @@ def test_passthrough_sends_its_second_record_as_before() -> None:
 
 @pytest.mark.parametrize("policy", ["off", "warn"])
 def test_a_producer_that_is_only_told_never_waits(policy: str) -> None:
-    """Nor is refused."""
     with guarded(1000, **{POLICY: policy}) as (rig, keeper):
         assert rig.produce(*TP)
         rig.flush(5)

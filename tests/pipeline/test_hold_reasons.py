@@ -368,7 +368,6 @@ def test_the_reason_is_told(scenario: str) -> None:
 
 
 def hold_times(holds: Holds) -> Counter[HoldReason]:
-    """Of all partitions."""
     found: Counter[HoldReason] = Counter()
     for (_, reason), seconds in holds.hold_times().items():
         found[reason] += seconds  # type: ignore[assignment]

@@ -100,7 +100,6 @@ class Rig:
 
     @property
     def seconds(self) -> float | None:
-        """The horizon."""
         found = self.expirations.current
         return None if found is None else found.seconds
 
@@ -222,7 +221,6 @@ def test_a_client_that_raises_harms_no_turn(rig: Rig) -> None:
 
 
 def test_an_answer_with_windows_is_not_asked_for_again(rig: Rig) -> None:
-    """One question less."""
     rig.expirations.heard(told(1, {PRODUCER_ID_CONFIG: "20000"}))
     assert rig.seconds is None
     rig.look(61)
@@ -239,7 +237,6 @@ def test_a_given_horizon_asks_nobody(rigs: Rigs) -> None:
 
 @pytest.mark.parametrize("config", [{"safeproducer.expiry": "off"}, {"enable.idempotence": False}])
 def test_a_producer_that_does_not_care_asks_no_broker(rigs: Rigs, config: dict[str, Any]) -> None:
-    """Nor without idempotence."""
     rig = rigs(**config)
     rig.expirations.timestamps.note("t", 1)
     rig.look(HOUR)
@@ -277,7 +274,6 @@ def test_old_timestamps_are_told_once_for_each_topic(rig: Rig) -> None:
 
 @pytest.mark.parametrize(("topic", "timestamp"), [("t", None), ("t", "1"), ("t", 0), ("t", -5), (None, 1), ([], 1)])
 def test_a_wrong_timestamp_is_the_native_calls_to_refuse(rigs: Rigs, topic: Any, timestamp: Any) -> None:
-    """Nothing is raised here."""
     timestamps = rigs().expirations.timestamps
     timestamps.note(topic, timestamp)
     assert timestamps.too_old(0.001) == {}

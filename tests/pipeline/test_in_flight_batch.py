@@ -182,8 +182,6 @@ def test_each_record_ends_once_wherever_two_threads_meet(switch_in: str, error: 
 
 
 class Client:
-    """Takes everything."""
-
     def __init__(self) -> None:
         self.bound: list[Any] = []
 

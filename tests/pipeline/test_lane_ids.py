@@ -25,7 +25,6 @@ OWN_COUNT = {"safeproducer.producer.ids.ledger": "off"}
 
 @pytest.fixture(autouse=True)
 def few_statistics() -> Iterator[None]:
-    """For the same reason."""
     with mock.patch.object(delivery, "STATISTICS_MS", 1000 * STEP):
         yield
 

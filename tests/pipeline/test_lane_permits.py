@@ -36,7 +36,6 @@ def guarded(**config: Any) -> Iterator[tuple[Rig, Permits]]:
 
 
 def taken_elsewhere(rig: Rig, permits: Permits, count: int, rate: float) -> None:
-    """By another process."""
     guard = rig.dispatcher.lanes.permits()._guard
     for _ in range(count):
         assert guard.ask(Request(Kind.FIRST, rate, True, CallSite("other.py", 1, "other"))).permit

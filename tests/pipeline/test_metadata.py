@@ -75,7 +75,6 @@ class Service:
         return not self.behind.pop(lane, False)
 
     def make(self) -> Service:
-        """An admin client."""
         self.made += 1
         return self
 

@@ -398,7 +398,6 @@ def test_a_fatal_error_is_noted(fatal: bool) -> None:
 
 
 def test_a_former_owner_is_released_when_its_threads_have_ended() -> None:
-    """And not before."""
     ends = [False, False, True]
     left = parked({"test.mock.num.brokers": 1}, lambda _: ends.pop(0))
     assert [left.settled(0.1) for _ in range(4)] == [False, False, True, True]

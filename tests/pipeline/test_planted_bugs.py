@@ -248,7 +248,6 @@ FOUND_ALONE: dict[str, tuple[Callable[[], object], Any, str, Any]] = {
 
 @pytest.mark.parametrize("bug", FOUND_ALONE)
 def test_the_test_of_a_part_finds_a_planted_bug(bug: str) -> None:
-    """It passes without."""
     find, owner, name, planted = FOUND_ALONE[bug]
     with mock.patch.object(owner, name, planted), pytest.raises((AssertionError, ExceptionGroup)):
         find()

@@ -34,7 +34,6 @@ def test_a_record_that_is_remembered_while_others_are_forgotten(known: bool) -> 
 
 
 def test_a_record_that_is_remembered_while_they_are_released() -> None:
-    """The other way round."""
     step, steps = 0, [1]
     while step < steps[0]:
         rejections = QuotaRejections(lambda: None, numbers := ReportNumbers())

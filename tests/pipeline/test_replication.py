@@ -131,7 +131,6 @@ class Rig:
         self.totals: dict[TopicPartition, float] = defaultdict(float)
 
     def look_at(self, topic: str) -> None:
-        """As Metadata's."""
         self.brokers.metadata.append((self.now, topic, "lane"))
         self.cluster.heard(topic, None, self.now, self.brokers.told(topic))
 
@@ -693,7 +692,6 @@ def test_silence_alone_is_no_matter_of_replicas(begin: int, rigs: Rigs) -> None:
 
 
 def test_only_configs_of_replication_are_kept(rig: Rig) -> None:
-    """A broker has hundreds."""
     rig.cluster.read({1: {"log.dirs": "/x", "replica.lag.time.max.ms": "1"}, "t": REFUSED}, 5.0)
     assert rig.cluster.configs == {1: (5.0, {"replica.lag.time.max.ms": "1"}), "t": (5.0, REFUSED)}
     assert "min.insync.replicas" in CONFIGS

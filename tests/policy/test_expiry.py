@@ -96,7 +96,6 @@ def answers(*seconds: float | None) -> list[expiry.Told]:
 
 
 def test_the_smallest_leader_counts() -> None:
-    """Whichever it is."""
     found = expiry.horizon(answers(300, 20, 7200))
     assert (found.seconds, found.source) == (20, Source.BROKER)
     assert "broker 2" in found.said

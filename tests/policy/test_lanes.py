@@ -48,7 +48,6 @@ def test_the_budget_is_reached(budget: int) -> None:
 
 @given(counts, counts, counts, counts)
 def test_a_number_that_was_set_is_kept(lanes: int, ready: int, budget: int, fixed: int) -> None:
-    """Whatever happens."""
     assert wanted(lanes, ready, budget, fixed) == fixed
 
 

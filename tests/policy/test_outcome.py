@@ -41,7 +41,6 @@ def test_every_code_exists() -> None:
 
 @given(codes, times, st.floats(0.001, 300))
 def test_a_record_that_was_in_no_request_is_not_written(code: str, elapsed: float | None, backoff: float) -> None:
-    """Whatever the code says."""
     found = outcome_of(code, elapsed=elapsed, retry_backoff=backoff, transmitted=False)
     assert found is Outcome.NOT_WRITTEN
 

@@ -190,5 +190,4 @@ def test_a_waiter_asks_when_a_permit_may_be_there_and_a_little_later(wait: float
 
 
 def test_two_that_were_refused_together_ask_apart() -> None:
-    """Their shares differ."""
     assert ask_again_in(5.0, 720, 0.1) != ask_again_in(5.0, 720, 0.9)

@@ -21,7 +21,6 @@ def test_no_group_takes_what_is_left_for_others(limit: int, asks: list[int]) -> 
 
 @given(limits)
 def test_one_greedy_group_leaves_half(limit: int) -> None:
-    """And gets half."""
     held = 0
     while has_share(held, held, limit, others=True):
         held += 1

@@ -66,7 +66,6 @@ configs = st.none() | st.builds(
 
 @given(configs, configs)
 def test_an_announcement_is_a_number_from_five_on_or_none(broker: Config | None, topic: Config | None) -> None:
-    """Whatever a broker lists."""
     said = announcement(1, broker, topic)
     assert said.reason
     assert said.value is None or said.value >= LEAST

@@ -103,6 +103,5 @@ def result(child: int) -> int:
 
 
 def killed(child: int) -> None:
-    """At once."""
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

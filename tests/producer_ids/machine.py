@@ -49,7 +49,6 @@ class Model:
         return fits and (kind is not Kind.LANE or HOUR - self.used > HOUR / 2 + SLACK)
 
     def take(self, rate: int) -> Fraction:
-        """Seconds that it takes."""
         before = self.used
         self.used = min(self.used + HOUR / rate, 2 * HOUR)
         self.count += 1

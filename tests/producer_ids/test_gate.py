@@ -74,7 +74,6 @@ def statistics(producer_id: int | None, sent: int = 0, at: float = 5.0) -> Stati
 
 @pytest.fixture
 def told() -> Told:
-    """Nothing yet."""
     return Told()
 
 
@@ -235,14 +234,12 @@ def test_a_line_is_told_once_and_a_refusal_each_time(told: Told) -> None:
 
 
 def test_off_tells_nobody(told: Told) -> None:
-    """It counts."""
     guard = ScriptedGuard(Answer(Permit(1, Kind.FIRST, SITE, 0, 1), 0.0, True, 21, 3))
     gate_for(guard, told, "off").enter()
     assert (guard.asked, told.sentences, told.limited) == (1, [], [])
 
 
 def test_warn_tells_and_lets_pass(told: Told) -> None:
-    """With the line."""
     gate = gate_for(ScriptedGuard(Answer(Permit(1, Kind.FIRST, SITE, 0, 1), 0.0, True, 21, 3)), told, "warn")
     gate.enter()
     assert (gate.used, len(told.sentences), told.limited) == (1, 1, [])
@@ -308,7 +305,6 @@ def test_init_transactions_ends_with_its_producer(told: Told) -> None:
 
 
 def test_init_transactions_is_refused_at_once_by_that_policy(told: Told) -> None:
-    """Whatever its timeout."""
     gate = gate_for(ScriptedGuard(Answer(None, 0.1, True, 20, 3)), told, "refuse", may_hold=False, name="t")
     with pytest.raises(ProducerIdLimitError):
         gate.enter_by(-1, lambda: True)

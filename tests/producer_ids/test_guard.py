@@ -15,7 +15,6 @@ OTHER = CallSite("app.py", 9, "other")
 
 @pytest.fixture
 def guard(time: Clock) -> Guard:
-    """One of its own."""
     return Guard()
 
 
@@ -125,6 +124,5 @@ def test_a_permit_that_is_given_back_is_free_and_not_told(guard: Guard) -> None:
 
 
 def test_each_identity_and_place_has_one_guard() -> None:
-    """In one process."""
     assert guard_of(("a", "b"), OFF) is guard_of(("a", "b"), OFF)
     assert guard_of(("a", "b"), OFF) is not guard_of(("a", "c"), OFF)

@@ -42,7 +42,6 @@ def interrupt(*_: object) -> None:
 
 
 def codes(*modules: ModuleType) -> set[CodeType]:
-    """All code of them."""
     found: set[CodeType] = set()
     for module in modules:
         for member in vars(module).values():

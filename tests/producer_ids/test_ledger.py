@@ -87,7 +87,6 @@ def test_one_of_two_copies_deleted_changes_nothing(still: Host, gone: int) -> No
 
 
 def test_the_ledger_starts_anew_when_both_copies_are_deleted(still: Host) -> None:
-    """As the documents say."""
     assert taken(still.start()) == 20
     for file in still.files:
         file.unlink()
@@ -388,7 +387,6 @@ def test_a_disk_that_takes_no_more_lines_counts(still: Host, monkeypatch: pytest
 def test_a_permit_granted_alone_is_added_when_a_round_succeeds_again(
     still: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With its lines."""
     guard = still.start()
     assert guard.ask(first()).permit
     with monkeypatch.context() as full:

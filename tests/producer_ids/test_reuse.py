@@ -30,7 +30,6 @@ WAYS = ["auto", "held", "passthrough"]
 
 @pytest.fixture
 def parking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Parking]:
-    """Of this test alone."""
     own = Parking()
     monkeypatch.setattr(reuse, "parking", own)
     yield own

@@ -28,7 +28,6 @@ def ran(program: str, *arguments: str, path: tuple[str | Path, ...] = (FOLDER, R
 
 
 def summary(file: Path) -> dict[str, Any]:
-    """The only one."""
     (line,) = file.read_text().splitlines()
     found: dict[str, Any] = json.loads(line)
     return found

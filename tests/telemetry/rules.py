@@ -20,7 +20,6 @@ Series = Mapping[str, Sequence[float | None]]
 
 
 def promtool() -> str:
-    """Its path."""
     folder = dashboard.ROOT / ".cache/prometheus/usr/bin"
     found = shutil.which("promtool", path=f"{folder}{os.pathsep}{os.environ['PATH']}")
     return found or pytest.skip("no promtool: scripts/test provides Prometheus")

@@ -77,7 +77,6 @@ def tracing() -> Tracing:
 
 @pytest.fixture
 def producer(make: Make, tracing: Tracing) -> SafeProducer:
-    """Traced by one hook."""
     return make(tracing.hook)
 
 
@@ -114,7 +113,6 @@ def links_of(span: ReadableSpan) -> list[str]:
 
 
 def contexts(cluster: FakeCluster) -> set[str]:
-    """Those in the log."""
     return {(dict(headers)["traceparent"] or b"").decode() for headers in sent(cluster).values()}
 
 

@@ -323,8 +323,6 @@ def test_transactions_are_counted_by_what_became_of_them(cluster: FakeCluster) -
 
 
 class Taken:
-    """All that is offered."""
-
     def __init__(self, share: float) -> None:
         self.share, self.seconds = share, list[float]()
 

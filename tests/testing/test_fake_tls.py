@@ -96,8 +96,6 @@ def test_kafka_python_logs_in_with_a_token(cluster: FakeCluster) -> None:
 
 
 def test_aiokafka_logs_in_with_a_token(cluster: FakeCluster) -> None:
-    """And one on asyncio."""
-
     class Provider(aiokafka.abc.AbstractTokenProvider):  # type: ignore[misc]
         async def token(self) -> str:
             return "of.ann"

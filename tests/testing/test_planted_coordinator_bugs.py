@@ -147,7 +147,6 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("version", [4, 5], ids=["v1", "v2"])
 @pytest.mark.parametrize("bug", PLANTS)
 def test_the_suite_finds_a_planted_bug(cluster: Target, bug: str, version: int) -> None:
-    """And passes without."""
     find, owner, name, planted = PLANTS[bug]
     with cluster.connect() as client:
         find(cluster, client, cluster.topic(2), version)

@@ -39,7 +39,6 @@ class Runner:
         pytester.makeini("[pytest]\nfilterwarnings = error\n")
 
     def inside(self, text: str) -> pytest.RunResult:
-        """In this process."""
         self._pytester.makepyfile(text)
         return self._pytester.runpytest_inprocess("-p", "no:cacheprovider", "--strict-markers")
 

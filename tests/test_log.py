@@ -26,10 +26,6 @@ class BrokenFilter(logging.Filter):
         raise AttributeError("a line without a request")
 
 
-class TimeLimitError(Exception):
-    """An application's own."""
-
-
 @pytest.fixture
 def broken() -> Iterator[BrokenFilter]:
     found = BrokenFilter()

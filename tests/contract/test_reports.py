@@ -8,9 +8,6 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from tests.contract.support import Reports, reports_of, send_one
 
-NOW_SLACK = 5_000
-"""Milliseconds that clocks of client and test may differ by, scheduling included."""
-
 
 def test_fields_of_a_delivered_message(producer: Any, topic: str) -> None:
     """A report names topic, partition, offset, key and value; error is None and latency a duration in seconds."""

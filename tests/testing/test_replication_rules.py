@@ -14,7 +14,6 @@ from safeproducer.testing.fake.state.fetchers import Fetchers
 from safeproducer.testing.fake.state.topics import Partition, Topic
 
 MB = 1_000_000
-LAG_MS = 30_000
 
 
 class Play:

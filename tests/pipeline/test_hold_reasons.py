@@ -57,30 +57,47 @@ def accepted(rig: Rig, tp: tuple[str, int] = TP, *keys: bytes) -> None:
         assert rig.produce(*tp, key)
 
 
-def throttled() -> HoldReason | None:
-    with begun("auto") as rig:
-        rig.engine.updates.holds.cluster.throttle.announce(1, 3.0, rig.time.now)
+def waiting(mode: str, wait: float = 0, **config: object) -> HoldReason | None:
+    with begun(mode, **config) as rig:
+        accepted(rig)
+        return told(rig, wait=wait)
+
+
+def throttled(
+    mode: str, seconds: float, rest: float, wait: float = SOON, probes: bool = False, **config: object
+) -> HoldReason | None:
+    """It is asked `rest` seconds after the throttle time of so many; `probes`: another record is on its way."""
+    with begun(mode, **config) as rig:
+        rig.engine.updates.holds.cluster.throttle.announce(1, seconds, rig.time.now)
+        rig.report_queue(rest)
+        if probes:
+            accepted(rig)
+            rig.report_queue(SOON)
+        accepted(rig)
+        return told(rig, wait=wait)
+
+
+def rejected(tp: tuple[str, int], rest: float, wait: float, **config: object) -> HoldReason | None:
+    """A record of `tp`, behind one that a quota rejected. That no second attempt was rejected takes statistics."""
+    with rigged({**CONFIG, **config}) as rig:
+        rig.cluster.brokers[1].script.append((QUOTA, 0.0))
+        accepted(rig)
+        rig.poll(rest) if tp == TP else rig.report_queue(rest)
+        accepted(rig, tp)
+        return told(rig, tp, wait)
+
+
+def outdated(mode: str, lane: int, number: int, wait: float) -> HoldReason | None:
+    with begun(mode) as rig:
+        outdated = rig.engine.updates.holds.cluster.outdated
+        outdated.connect(lambda: (lane, number), lambda *_: None)
+        outdated.answered_late(TP, number, rig.time.now, rig.time.now)
+        rig.engine.updates.changed = True  # by whoever learns it
         rig.report_queue(SOON)
         accepted(rig)
-        return told(rig)
-
-
-def probing() -> HoldReason | None:
-    with begun("held", **{"batch.num.messages": 1}) as rig:
-        rig.engine.updates.holds.cluster.throttle.announce(1, 1.0, rig.time.now)
-        rig.report_queue(1.1)
-        accepted(rig)
-        rig.report_queue(SOON)
-        accepted(rig)
-        return told(rig)
-
-
-def probing_directly() -> HoldReason | None:
-    with begun("auto") as rig:
-        rig.engine.updates.holds.cluster.throttle.announce(1, 1.0, rig.time.now)
-        rig.report_queue(1.1)
-        accepted(rig)
-        return told(rig, wait=0)
+        reason = told(rig, wait=wait)
+        outdated.heard("a", lane, rig.time.now)
+        return reason
 
 
 def max_in_flight() -> HoldReason | None:
@@ -103,18 +120,6 @@ def window() -> HoldReason | None:
     return one_after_the_other(
         b"a", b"b", b"c", b"d", b"e", b"f", **KEYED, **{"safeproducer.window": 5, "safeproducer.lanes": 8}
     )
-
-
-def linger() -> HoldReason | None:
-    with begun("held", **{"linger.ms": 3000}) as rig:
-        accepted(rig)
-        return told(rig, wait=1)
-
-
-def mode_held() -> HoldReason | None:
-    with begun("held") as rig:
-        accepted(rig)
-        return told(rig, wait=0)
 
 
 def first_acknowledgement() -> HoldReason | None:
@@ -143,15 +148,6 @@ def preparing_lane_before_a_look() -> HoldReason | None:
         return None if held is None else held.reason
 
 
-def producer_id_quota() -> HoldReason | None:
-    with rigged(CONFIG) as rig:
-        rig.cluster.brokers[1].script.append((QUOTA, 0.0))
-        accepted(rig)
-        rig.report_queue(1)
-        accepted(rig, OF_ANOTHER)
-        return told(rig, OF_ANOTHER, wait=0)
-
-
 def producer_id_limit() -> HoldReason | None:
     refusal = Answer(None, 9.0, over_limit=True)
     with rigged({**CONFIG, "safeproducer.producer.ids.policy": "delay"}) as rig:
@@ -160,16 +156,6 @@ def producer_id_limit() -> HoldReason | None:
             reason = told(rig)
         rig.close()
         return reason
-
-
-def quota_retry() -> HoldReason | None:
-    """That no second attempt was rejected takes statistics to prove."""
-    with rigged({**CONFIG, "retry.backoff.ms": 1}) as rig:
-        rig.cluster.brokers[1].script.append((QUOTA, 0.0))
-        accepted(rig)
-        rig.poll(SOON)
-        accepted(rig)
-        return told(rig)
 
 
 def renewing(mode: str) -> HoldReason | None:
@@ -210,30 +196,6 @@ def backlog() -> HoldReason | None:
         rig.report_queue(11)
         accepted(rig)
         return told(rig)
-
-
-def outdated_metadata() -> HoldReason | None:
-    with begun("held") as rig:
-        outdated = rig.engine.updates.holds.cluster.outdated
-        outdated.connect(lambda: (0, 1), lambda *_: None)
-        outdated.answered_late(TP, 1, rig.time.now, rig.time.now)
-        accepted(rig)
-        reason = told(rig)
-        outdated.heard("a", 0, rig.time.now)
-        return reason
-
-
-def outdated_directly() -> HoldReason | None:
-    with begun("auto") as rig:
-        outdated = rig.engine.updates.holds.cluster.outdated
-        outdated.connect(lambda: (DIRECT_LANE, 0), lambda *_: None)
-        outdated.answered_late(TP, 0, rig.time.now, rig.time.now)
-        rig.engine.updates.changed = True  # by whoever learns it
-        rig.report_queue(SOON)
-        accepted(rig)
-        reason = told(rig, wait=0)
-        outdated.heard("a", DIRECT_LANE, rig.time.now)
-        return reason
 
 
 def miscounted() -> HoldReason | None:
@@ -315,29 +277,29 @@ def turn() -> HoldReason | None:
 
 
 SCENARIOS: dict[str, tuple[HoldReason, Callable[[], HoldReason | None]]] = {
-    "throttled": (HoldReason.THROTTLED, throttled),
-    "probing": (HoldReason.PROBING, probing),
-    "probing, directly": (HoldReason.PROBING, probing_directly),
+    "throttled": (HoldReason.THROTTLED, lambda: throttled("auto", 3.0, SOON)),
+    "probing": (HoldReason.PROBING, lambda: throttled("held", 1.0, 1.1, probes=True, **{"batch.num.messages": 1})),
+    "probing, directly": (HoldReason.PROBING, lambda: throttled("auto", 1.0, 1.1, wait=0)),
     "max_in_flight": (HoldReason.MAX_IN_FLIGHT, max_in_flight),
     "window": (HoldReason.WINDOW, window),
     "in_flight": (HoldReason.IN_FLIGHT, lambda: one_after_the_other(b"a", b"a")),
-    "linger": (HoldReason.LINGER, linger),
-    "mode_held": (HoldReason.MODE_HELD, mode_held),
+    "linger": (HoldReason.LINGER, lambda: waiting("held", wait=1, **{"linger.ms": 3000})),
+    "mode_held": (HoldReason.MODE_HELD, lambda: waiting("held")),
     "first_acknowledgement": (HoldReason.FIRST_ACKNOWLEDGEMENT, first_acknowledgement),
     "long_round_trip": (HoldReason.LONG_ROUND_TRIP, long_round_trip),
     "preparing_lane": (HoldReason.PREPARING_LANE, preparing_lane),
     "preparing_lane, before a look": (HoldReason.PREPARING_LANE, preparing_lane_before_a_look),
-    "producer_id_quota": (HoldReason.PRODUCER_ID_QUOTA, producer_id_quota),
+    "producer_id_quota": (HoldReason.PRODUCER_ID_QUOTA, lambda: rejected(OF_ANOTHER, 1, 0)),
     "producer_id_limit": (HoldReason.PRODUCER_ID_LIMIT, producer_id_limit),
-    "quota_retry": (HoldReason.QUOTA_RETRY, quota_retry),
+    "quota_retry": (HoldReason.QUOTA_RETRY, lambda: rejected(TP, SOON, SOON, **{"retry.backoff.ms": 1})),
     "renewing": (HoldReason.RENEWING, lambda: renewing("auto")),
     "renewing, of a topic": (HoldReason.RENEWING, sick_topic),
     "renewing, of a batch lane": (HoldReason.RENEWING, lambda: renewing("held")),
     "leader_silent, directly": (HoldReason.LEADER_SILENT, lambda: leader_silent("auto")),
     "leader_silent, by a batch lane": (HoldReason.LEADER_SILENT, lambda: leader_silent("held")),
     "backlog": (HoldReason.BACKLOG, backlog),
-    "outdated_metadata": (HoldReason.OUTDATED_METADATA, outdated_metadata),
-    "outdated_metadata, directly": (HoldReason.OUTDATED_METADATA, outdated_directly),
+    "outdated_metadata": (HoldReason.OUTDATED_METADATA, lambda: outdated("held", 0, 1, SOON)),
+    "outdated_metadata, directly": (HoldReason.OUTDATED_METADATA, lambda: outdated("auto", DIRECT_LANE, 0, 0)),
     "outdated_metadata, of a number of partitions": (HoldReason.OUTDATED_METADATA, miscounted),
     "unknown_topic": (HoldReason.UNKNOWN_TOPIC, unknown_topic),
     "no_broker": (HoldReason.NO_BROKER, no_broker),

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tests.inside import engine_of
 from tests.test_lifetime import CALLS, run
 
 PROJECT = Path(__file__).parents[1]
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 
 
 def fork_in_c() -> int:
@@ -47,6 +48,28 @@ def in_child(fork: Callable[[], int], body: Callable[[], int]) -> int:
             code = body()
         os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@contextlib.contextmanager
+def held(*locks: Any) -> Iterator[None]:
+    """By another thread."""
+    busy, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with contextlib.ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock)
+            busy.set()
+            over.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert busy.wait(10)
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def refused(call: Callable[[], Any]) -> bool:
@@ -82,7 +105,6 @@ def test_a_fork_in_c_is_noticed_by_each_call_of_its_own(mode: str, name: str, mo
     assert producer.close().delivered == 2
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 @pytest.mark.parametrize("fork", [os.fork, fork_in_c], ids=["python", "c"])
 @pytest.mark.parametrize("mode", ["auto", "held"])
 def test_no_call_in_a_child_waits_for_a_lock(fork: Callable[[], int], mode: str, mock_bootstrap: str) -> None:
@@ -92,18 +114,6 @@ def test_no_call_in_a_child_waits_for_a_lock(fork: Callable[[], int], mode: str,
     lane: Any = engine_of(producer)
     lane.dispatcher.lanes.prepare()
     locks = [lane.sender.at_work, *(fed.client._asking for fed in lane.dispatcher.lanes)]
-    busy, over = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with contextlib.ExitStack() as stack:
-            for lock in locks:
-                stack.enter_context(lock)
-            busy.set()
-            over.wait(30)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert busy.wait(10)
 
     def body() -> int:
         rest = [refused(lambda call=call: getattr(producer, call[0])(*call[1])) for call in CALLS]  # type: ignore[misc]
@@ -111,18 +121,11 @@ def test_no_call_in_a_child_waits_for_a_lock(fork: Callable[[], int], mode: str,
         producer.__del__()
         return 0 if all(rest) and told else 1
 
-    try:
-        if fork is fork_in_c:  # it is noticed by these alone
-            assert in_child(fork, lambda: producer.snapshot() and body()) == 0
-        else:
-            assert in_child(fork, body) == 0
-    finally:
-        over.set()
-        thread.join()
+    with held(*locks):  # a fork in C is noticed by a look alone
+        assert in_child(fork, (lambda: producer.snapshot() and body()) if fork is fork_in_c else body) == 0
     producer.close()
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 @pytest.mark.parametrize("fork", [os.fork, fork_in_c], ids=["python", "c"])
 @pytest.mark.parametrize("kind", ["lane", "admin client"])
 def test_a_child_destroys_no_client_of_its_parent_that_is_garbage(
@@ -220,35 +223,20 @@ def test_each_child_is_told_from_its_parent(kind: str, monkeypatch: pytest.Monke
     assert renewed == []
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 @pytest.mark.parametrize("fork", [os.fork, fork_in_c], ids=["python", "c"])
 def test_a_child_waits_for_no_thread_of_its_parent(fork: Callable[[], int], monkeypatch: pytest.MonkeyPatch) -> None:
     """A sender that did not rest in time is not there: what it holds must not stop each fork of the child."""
     monkeypatch.setattr(forks, "_WAITS", 0.05)
     work = forks.Work()
-    busy, over = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with work:
-            busy.set()
-            over.wait(20)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert busy.wait(5)
 
     def body() -> int:
         forks.notice()
         return 0 if work.ends(0) else 1
 
-    try:
+    with held(work):
         assert in_child(fork, body) == 0
-    finally:
-        over.set()
-        thread.join()
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 @pytest.mark.parametrize("fork", [os.fork, fork_in_c], ids=["python", "c"])
 def test_a_thread_that_forks_at_work_ends_it_in_the_child(fork: Callable[[], int]) -> None:
     """A hook that forks runs on the thread that holds the lock."""

@@ -89,7 +89,6 @@ def test_a_permit_is_asked_for_with_the_first_record(way: str) -> None:
         rig.flush(5)
         assert [request.kind.value for request in keeper.asked].count("first") == 1
         assert rig.producer.snapshot().producer_ids >= 1
-        rig.close()
 
 
 def test_passthrough_sends_its_second_record_as_before() -> None:
@@ -100,7 +99,6 @@ def test_passthrough_sends_its_second_record_as_before() -> None:
         assert [request.enforce for request in keeper.asked] == [False]
         assert rig.producer.produce_batch("b", [], 0) == 0
         rig.flush(5)
-        rig.close()
 
 
 @pytest.mark.parametrize("policy", ["off", "warn"])
@@ -110,7 +108,6 @@ def test_a_producer_that_is_only_told_never_waits(policy: str) -> None:
         rig.flush(5)
         assert not rig.open_records
         assert not any(request.enforce for request in keeper.asked)
-        rig.close()
 
 
 @pytest.mark.parametrize("config", [{"enable.idempotence": False}, {"acks": "1"}])
@@ -120,7 +117,6 @@ def test_without_idempotence_nobody_is_asked(config: dict[str, Any]) -> None:
         assert rig.produce(*TP)
         rig.flush(5)
         assert (keeper.asked, rig.producer.snapshot().producer_ids) == ([], 0)
-        rig.close()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -141,7 +137,6 @@ def test_a_refused_record_was_not_accepted(way: str) -> None:
         rig.check_account()
         assert len(rig.cluster.log[TP]) == 1
         assert keeper.granted
-        rig.close()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -169,7 +164,6 @@ def test_waiting_records_are_told_of_and_leave_in_order(way: str) -> None:
         rig.check_account()
         if way != "several lanes":
             assert writers(rig) == 1
-        rig.close()
 
 
 def test_far_from_its_brokers_what_waited_leaves_by_the_native_producer_of_the_permit() -> None:
@@ -188,7 +182,6 @@ def test_far_from_its_brokers_what_waited_leaves_by_the_native_producer_of_the_p
             rig.poll(0.05)
         rig.flush(10)
         assert writers(rig) == 2
-        rig.close()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -206,7 +199,6 @@ def test_a_record_that_cannot_wait_long_enough_fails_at_once(way: str) -> None:
             assert error.code() == KafkaError.THROTTLING_QUOTA_EXCEEDED
             assert (error.outcome, error.attempts) == (Outcome.NOT_WRITTEN, 0)
             assert "No producer ID in time" in error.str()
-        rig.close()
 
 
 def test_somebody_else_took_the_permit() -> None:
@@ -227,7 +219,6 @@ def test_somebody_else_took_the_permit() -> None:
         assert rig.produce(*TP)
         rig.flush(5)
         assert not rig.open_records
-        rig.close()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -253,7 +244,6 @@ def test_produce_batch_waits_as_well() -> None:
         assert rig.producer.snapshot().held == 10
         rig.flush(20)
         assert len(rig.cluster.log[TP]) == 10
-        rig.close()
 
 
 def test_a_permit_goes_back_when_nothing_was_sent() -> None:

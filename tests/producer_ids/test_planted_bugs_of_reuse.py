@@ -12,7 +12,7 @@ from safeproducer.pipeline.lanes.direct_lane import DirectLaneCounts
 from safeproducer.pipeline.lanes.native_producers import Relay
 from safeproducer.pipeline.reuse import Key, Left, Parking
 from safeproducer.testing import FakeCluster
-from tests.pipeline import test_given, test_parking
+from tests.pipeline import test_direct_lane_counts, test_parking
 from tests.producer_ids import test_reuse
 from tests.producer_ids.test_reuse import T, cluster, config, parking, send
 
@@ -46,7 +46,7 @@ def no_report_comes_under_the_next_owner(cluster: FakeCluster, parking: Parking,
 
 
 def counts_go_over(*_: Any) -> None:
-    test_given.test_records_of_the_new_owner_are_waited_for()
+    test_direct_lane_counts.test_records_of_the_new_owner_are_waited_for()
 
 
 def one_owner(cluster: FakeCluster, parking: Parking, _: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from safeproducer.testing.produce import ProducedBatch, crc32c, read_batch_headers
 from safeproducer.testing.wire import encode_request
 from tests.conformance.target import Target, end_offset, topic_id
-from tests.testing.raw import RawClient, hung_up, make_batch
+from tests.testing.raw import RawClient, make_batch
 
 UNKNOWN_SERVER_ERROR, INVALID_TIMESTAMP = -1, 32
 CORRUPT, UNKNOWN_TOPIC, NOT_LEADER, TOO_LARGE, BAD_ACKS, UNKNOWN_TOPIC_ID, INVALID_RECORD = 2, 3, 6, 10, 21, 100, 87
@@ -73,8 +73,7 @@ def test_acks_0_and_an_error_end_the_connection(cluster: Target) -> None:
     with cluster.connect() as client:
         data = [{"name": "nobody-made-it", "partition_data": [{"index": 0, "records": make_batch([b"a"])}]}]
         client.send(encode_request("Produce", 9, 1, "suite", {"acks": 0, "timeout_ms": 1000, "topic_data": data}))
-        with hung_up():
-            client.receive()
+        client.ends()
 
 
 @pytest.mark.parametrize(

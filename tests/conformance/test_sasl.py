@@ -79,8 +79,7 @@ def test_a_log_in_by_scram(stranger: RawClient, mechanism: str, right: bool) -> 
         assert ask(stranger, "Metadata")["topics"] == []
     else:
         assert (answer["error_code"], answer["auth_bytes"]) == (FAILED, b"")
-        with hung_up():
-            stranger.receive()
+        stranger.ends()
 
 
 @pytest.mark.parametrize("token", [b"\0nobody\0x", f"\0{PLAIN_USER}\0wrong".encode(), b"", b"no zeros"], ids=repr)
@@ -90,8 +89,7 @@ def test_a_wrong_log_in(stranger: RawClient, token: bytes) -> None:
     answer = stranger.ask("SaslAuthenticate", 2, auth_bytes=token)
     assert (answer["error_code"], answer["auth_bytes"]) == (FAILED, b"")
     assert answer["error_message"]
-    with hung_up():
-        stranger.receive()
+    stranger.ends()
 
 
 def test_a_log_in_without_headers(secure: Target) -> None:
@@ -104,8 +102,7 @@ def test_a_log_in_without_headers(secure: Target) -> None:
     with secure.connect() as client:
         assert choose(client, "PLAIN", version=0) == 0
         client.send(b"\0nobody\0x")
-        with hung_up():
-            client.receive()
+        client.ends()
 
 
 @pytest.mark.parametrize(
@@ -129,8 +126,7 @@ def test_a_request_amid_a_log_in_is_answered_and_ends_it(stranger: RawClient, ap
     errors += [topic["error_code"] for topic in answer.get("topics", []) if "error_code" in topic]
     errors += [part["error_code"] for topic in answer.get("topics", []) for part in topic.get("partitions", [])]
     assert errors == [ILLEGAL_STATE]
-    with hung_up():
-        stranger.receive()
+    stranger.ends()
 
 
 def amid(client: RawClient, api: str) -> dict[str, Any]:
@@ -142,8 +138,7 @@ def test_a_mechanism_nobody_offers(stranger: RawClient) -> None:
     """Error 33 with the list of those there are; then the connection ends."""
     answer = stranger.ask("SaslHandshake", 1, mechanism="GSSAPI")
     assert (answer["error_code"], set(answer["mechanisms"])) == (UNSUPPORTED_MECHANISM, MECHANISMS)
-    with hung_up():
-        stranger.receive()
+    stranger.ends()
 
 
 def test_a_second_log_in_is_out_of_place(stranger: RawClient) -> None:
@@ -158,8 +153,7 @@ def test_a_second_log_in_is_out_of_place(stranger: RawClient) -> None:
 def test_no_stranger_may_send_much(stranger: RawClient) -> None:
     """Half a megabyte before the log-in is too much (sasl.server.max.receive.size)."""
     stranger.send_raw((524_289).to_bytes(4, "big"))
-    with hung_up():
-        stranger.receive()
+    stranger.ends()
 
 
 def test_a_log_in_on_a_plain_listener_is_out_of_place(cluster: Target) -> None:

@@ -80,8 +80,7 @@ def test_a_bad_token_is_told_in_a_good_answer(newcomer: RawClient, bad: str) -> 
     assert (answer["error_code"], answer["auth_bytes"], answer["session_lifetime_ms"]) == (0, REFUSAL, 0)
     answer = authenticate(newcomer, b"\x01")
     assert (answer["error_code"], answer["error_message"]) == (FAILED, REFUSAL.decode())
-    with hung_up():
-        newcomer.receive()
+    newcomer.ends()
 
 
 @pytest.mark.parametrize(
@@ -105,8 +104,7 @@ def test_a_message_without_a_token_fails(newcomer: RawClient, first: bytes) -> N
     answer = authenticate(newcomer, first)
     assert (answer["error_code"], answer["auth_bytes"]) == (FAILED, b"")
     assert answer["error_message"]
-    with hung_up():
-        newcomer.receive()
+    newcomer.ends()
 
 
 def test_a_log_in_ends_with_its_token(newcomer: RawClient) -> None:
@@ -135,8 +133,7 @@ def test_the_user_stays(newcomer: RawClient) -> None:
     log_in(newcomer)
     assert handshake(newcomer) == 0
     assert authenticate(newcomer, message(token("eve")))["error_code"] == FAILED
-    with hung_up():
-        newcomer.receive()
+    newcomer.ends()
 
 
 def test_the_mechanism_stays(newcomer: RawClient) -> None:
@@ -153,8 +150,7 @@ def test_a_request_amid_a_renewal_ends_it(newcomer: RawClient) -> None:
     assert handshake(newcomer) == 0
     (topic,) = newcomer.ask("Metadata", 12, topics=[{"name": "t"}])["topics"]
     assert topic["error_code"] == ILLEGAL_STATE
-    with hung_up():
-        newcomer.receive()
+    newcomer.ends()
 
 
 def test_log_ins_that_do_not_end_are_not_renewed(secure: Target) -> None:

@@ -86,6 +86,11 @@ class RawClient:
     def send_raw(self, data: bytes) -> None:
         self._socket.sendall(data)
 
+    def ends(self) -> None:
+        """The broker hangs up, and says no more."""
+        with hung_up():
+            self.receive()
+
     def receive(self) -> bytes:
         """The next answer. Raises ConnectionError if the broker hangs up."""
         return self._exactly(struct.unpack(">i", self._exactly(4))[0])

@@ -1,7 +1,5 @@
 """KIP-854: a broker forgets producer IDs, and idempotence is lost without a word."""
 
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,13 +13,6 @@ INVALID_REQUEST = 42
 DAY, CHECK = 86_400, 600
 AGE = "producer.id.expiration.ms"
 _BROKER = 4
-
-
-@pytest.fixture
-def client(cluster: FakeCluster) -> Iterator[RawClient]:
-    cluster.create_topic("t")
-    with RawClient(cluster.bootstrap) as made:
-        yield made
 
 
 def write(client: RawClient, sequence: int, *, epoch: int = 0, timestamp: int | None = None) -> tuple[int, int]:

@@ -1,7 +1,6 @@
 """Quotas on bytes and request time (KIP-13, KIP-124), asked by raw requests and heard by real clients."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,13 +16,6 @@ from tests.testing.raw import RawClient, make_batch
 
 INVALID_REQUEST = 42
 WINDOW_MS = 10_000  # what a new meter divides by: ten whole windows of one second
-
-
-@pytest.fixture
-def client(cluster: FakeCluster) -> Iterator[RawClient]:
-    cluster.create_topic("t")
-    with RawClient(cluster.bootstrap) as made:
-        yield made
 
 
 def produce(client: RawClient, size: int, *, acks: int = -1) -> tuple[int, int]:

@@ -5,7 +5,6 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from safeproducer.testing.fake.state.sasl import MECHANISMS, Credentials, SaslEr
 from safeproducer.testing.wire import encode_request
 from tests.clusters import fake_cluster
 from tests.contract.support import poll_until
-from tests.testing.raw import RawClient, hung_up
+from tests.testing.raw import RawClient
 
 AUTHENTICATION_FAILED = 58
 SECRET = "s3cr=t, with ünïcode"
@@ -28,13 +27,6 @@ PLAIN = b"\0alice\0" + SECRET.encode()
 
 
 running = fake_cluster({}, scope="module", users=USERS)
-
-
-@pytest.fixture
-def client(cluster: FakeCluster) -> Iterator[RawClient]:
-    cluster.create_topic("t")
-    with RawClient(cluster.bootstrap) as made:
-        yield made
 
 
 def choose(client: RawClient, mechanism: str, version: int = 1) -> int:
@@ -109,8 +101,7 @@ def test_a_failure_is_told_late_with_error_58(client: RawClient) -> None:
     answer = authenticate(client, b"\0nobody\0" + SECRET.encode())
     assert (answer["error_code"], answer["auth_bytes"]) == (AUTHENTICATION_FAILED, b"")
     assert time.monotonic() - began >= 0.1
-    with hung_up():
-        client.receive()
+    client.ends()
     for token in (b"\0alice\0wrong", b"bob" + PLAIN):
         with pytest.raises(SaslError) as wrong:
             begin("PLAIN", Credentials(USERS)).step(token)
@@ -122,8 +113,7 @@ def test_a_log_in_can_be_made_to_fail(cluster: FakeCluster, client: RawClient) -
     cluster.fail_next("SaslAuthenticate", AUTHENTICATION_FAILED)
     choose(client, "PLAIN")
     assert authenticate(client, PLAIN)["error_code"] == AUTHENTICATION_FAILED
-    with hung_up():
-        client.receive()
+    client.ends()
 
 
 def test_no_text_shows_a_secret() -> None:
@@ -226,5 +216,4 @@ def test_any_bytes_in_a_log_in_end_the_connection(cluster: FakeCluster) -> None:
                 client.receive()
             else:
                 client.send(b"\xff\0\xfe")
-            with hung_up():
-                client.receive()
+            client.ends()

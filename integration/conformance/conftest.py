@@ -16,6 +16,7 @@ rewrite_asserts("tests.conformance")
 target: Any = import_module("tests.conformance.target")
 fixtures: Any = import_module("tests.conformance.fixtures")
 client = fixtures.client
+name = fixtures.name
 TOKENS = f"listener.name.{SECURE.lower()}.oauthbearer"
 untouched = fixtures.untouched
 

@@ -13,7 +13,7 @@ from pathlib import Path  # noqa: E402
 import trustme  # noqa: E402
 
 from safeproducer.testing import FakeCluster  # noqa: E402
-from tests.conformance.fixtures import client, untouched  # noqa: E402 - after its asserts are known to pytest
+from tests.conformance.fixtures import client, name, untouched  # noqa: E402 - after its asserts are known to pytest
 from tests.conformance.target import (  # noqa: E402
     CONFIGS,
     LOGIN_SECONDS,
@@ -24,7 +24,7 @@ from tests.conformance.target import (  # noqa: E402
     Target,
 )
 
-__all__ = ["client", "cluster", "cluster3", "encrypted", "secure", "tokens", "untouched"]
+__all__ = ["client", "cluster", "cluster3", "encrypted", "name", "secure", "tokens", "untouched"]
 DAY = timedelta(days=1)
 USERS = {PLAIN_USER: PLAIN_PASSWORD, SCRAM_USER: SCRAM_PASSWORD}
 

@@ -19,3 +19,9 @@ def client(cluster: Target) -> Iterator[RawClient]:
     """A connection to the single broker."""
     with cluster.connect() as made:
         yield made
+
+
+@pytest.fixture
+def name(cluster: Target) -> str:
+    """That of a new topic with one partition."""
+    return cluster.topic()

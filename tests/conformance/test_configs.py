@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.target import Target, until
+from tests.conformance.target import until
 from tests.testing.raw import RawClient
 
 TOPIC, BROKER = 2, 4
@@ -117,9 +117,8 @@ def test_only_what_is_asked_for_is_described(untouched: str, client: RawClient) 
     assert describe(client, TOPIC, name, []) == describe(client, TOPIC, name)
 
 
-def test_the_nearest_value_wins(cluster: Target, client: RawClient) -> None:
+def test_the_nearest_value_wins(client: RawClient, name: str) -> None:
     """Topic before broker before all brokers before the default; each is listed behind the one that wins."""
-    name = cluster.topic()
     broker, key = "message.max.bytes", "max.message.bytes"
     try:
         for kind, where, which, number, source in (
@@ -146,9 +145,8 @@ def test_the_nearest_value_wins(cluster: Target, client: RawClient) -> None:
     until(lambda: value(client, TOPIC, name, key) == ("1048588", DEFAULT), "the topic is as before")
 
 
-def test_lists_are_added_to_and_taken_from(cluster: Target, client: RawClient) -> None:
+def test_lists_are_added_to_and_taken_from(client: RawClient, name: str) -> None:
     """An entry that is there already is not added twice; one that is not there is not missed."""
-    name = cluster.topic()
     assert alter(client, TOPIC, name, ("cleanup.policy", APPEND, "delete")) == 0
     assert alter(client, TOPIC, name, ("cleanup.policy", SUBTRACT, "compact")) == 0
     assert value(client, TOPIC, name, "cleanup.policy")[0] == "delete"
@@ -195,8 +193,7 @@ def test_error_codes_of_changes(
         assert value(client, TOPIC, name, "retention.ms") == ("604800000", DEFAULT)
 
 
-def test_a_resource_named_twice_is_refused_twice(cluster: Target, client: RawClient) -> None:
-    name = cluster.topic()
+def test_a_resource_named_twice_is_refused_twice(client: RawClient, name: str) -> None:
     configs = [{"name": "retention.ms", "config_operation": SET, "value": "9"}]
     twice = [{"resource_type": TOPIC, "resource_name": name, "configs": configs}] * 2
     answers = client.ask("IncrementalAlterConfigs", 0, resources=twice)["responses"]

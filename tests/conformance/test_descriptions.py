@@ -81,9 +81,8 @@ def test_metadata_by_id_ignores_names(untouched: str, client: RawClient) -> None
         assert [(one["name"], one["topic_id"], one["error_code"]) for one in answers] == found
 
 
-def test_all_topics_or_none(cluster: Target, client: RawClient) -> None:
+def test_all_topics_or_none(client: RawClient, name: str) -> None:
     """Null asks for all, as an empty list did in version 0; an empty list asks for none."""
-    name = cluster.topic()
     for version, topics, all_of_them in (
         (0, [], True),
         (1, None, True),
@@ -102,9 +101,8 @@ def test_metadata_of_an_impossible_topic(client: RawClient, name: str) -> None:
     assert (found["error_code"], found["name"]) == (INVALID_TOPIC, name)
 
 
-def test_operations_that_are_allowed(cluster: Target, client: RawClient) -> None:
+def test_operations_that_are_allowed(client: RawClient, name: str) -> None:
     """All, where nobody is refused anything; only if asked for."""
-    name = cluster.topic()
     body = {"topics": [{"name": name}], "include_topic_authorized_operations": True}
     (found,) = client.ask("Metadata", 12, **body)["topics"]
     assert found["topic_authorized_operations"] == ALL_TOPIC_OPERATIONS
@@ -158,9 +156,8 @@ def test_topics_are_described_page_by_page(cluster: Target, client: RawClient) -
     assert sorted(pages(client, topics=mixed)[0]) == [(first, 0, [0, 1, 2]), ("nobody-made-it", UNKNOWN_TOPIC, [])]
 
 
-def test_a_partition_is_described(cluster: Target, client: RawClient) -> None:
+def test_a_partition_is_described(client: RawClient, name: str) -> None:
     """Leader, epoch and replicas; without eligible leader replicas while all are in sync."""
-    name = cluster.topic()
     body = {"topics": [{"name": name}], "response_partition_limit": 10}
     (topic,) = client.ask("DescribeTopicPartitions", 0, **body)["topics"]
     (partition,) = topic["partitions"]
@@ -179,9 +176,8 @@ def producers(client: RawClient, topic: str, index: int = 0) -> tuple[int, list[
     return found["error_code"], sorted(found["active_producers"], key=lambda one: one["producer_id"])
 
 
-def test_producers_are_described(cluster: Target, client: RawClient) -> None:
+def test_producers_are_described(client: RawClient, name: str) -> None:
     """Epoch, last sequence, newest timestamp; no transaction."""
-    name = cluster.topic()
     now = int(time.time() * 1000)
     for producer, epoch, sequence in ((7, 3, 2**31 - 1), (8, 0, 5)):
         batch = make_batch([b"a", b"b"], producer_id=producer, epoch=epoch, sequence=sequence, timestamp=now)

@@ -54,17 +54,16 @@ def test_each_difference_has_its_line() -> None:
     assert sorted(listed) == sorted(tests - {"test_each_difference_has_its_line"})
 
 
-def test_apis_that_are_not_served(cluster: Target) -> None:
+def test_apis_that_are_not_served(cluster: Target, client: RawClient) -> None:
     """Nothing else is missing, and nothing is served that Kafka does not serve."""
     common = {api_key(api) for api in (*SERVED, "DeleteGroups", "Produce", "TxnOffsetCommit")}
     assert ranges(cluster).keys() == common | cluster.differs(fake=set(), kafka=KAFKA_ONLY)
     asked = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
-    with cluster.connect() as client:
-        if cluster.kind == "fake":
-            with hung_up():
-                client.ask("DescribeAcls", 1, **asked)
-        else:
-            assert "resources" in client.ask("DescribeAcls", 1, **asked)
+    if cluster.kind == "fake":
+        with hung_up():
+            client.ask("DescribeAcls", 1, **asked)
+    else:
+        assert "resources" in client.ask("DescribeAcls", 1, **asked)
 
 
 def test_produce_reaches_version_14(cluster: Target) -> None:
@@ -106,9 +105,8 @@ def test_the_first_epoch(client: RawClient) -> None:
         assert epoch == again == 32_766
 
 
-def test_both_configs_of_kip_1269(cluster: Target, client: RawClient) -> None:
+def test_both_configs_of_kip_1269(cluster: Target, client: RawClient, name: str) -> None:
     """They are listed and act."""
-    name = cluster.topic()
     topic_key, broker_key = "producer.state.batches.to.retain", "log.producer.state.batches.to.retain"
     known = cluster.differs(fake=True, kafka=False)
     assert (topic_key in describe(client, TOPIC, name)[1]) == known
@@ -201,16 +199,14 @@ def test_the_wrong_record_is_not_told(cluster: Target, client: RawClient) -> Non
     assert ([one["batch_index"] for one in found["record_errors"]], found["log_start_offset"]) == expected
 
 
-def test_null_instead_of_records(cluster: Target) -> None:
+def test_null_instead_of_records(cluster: Target, client: RawClient, name: str) -> None:
     """Kafka never answers, FakeCluster does: a client that hangs tells nobody anything."""
-    name = cluster.topic()
-    with cluster.connect() as client:
-        client.set_timeout(0.5)
-        if cluster.kind == "fake":
-            assert part(produce(client, 9, name, None))["error_code"] == INVALID_RECORD
-        else:
-            with pytest.raises(TimeoutError):
-                produce(client, 9, name, None)
+    client.set_timeout(0.5)
+    if cluster.kind == "fake":
+        assert part(produce(client, 9, name, None))["error_code"] == INVALID_RECORD
+    else:
+        with pytest.raises(TimeoutError):
+            produce(client, 9, name, None)
 
 
 @pytest.mark.parametrize("change", [("segment.bytes", "1048576"), ("cleanup.policy", "compact")])

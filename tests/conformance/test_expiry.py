@@ -2,7 +2,7 @@
 
 import time
 
-from tests.conformance.target import Target, end_offset, until
+from tests.conformance.target import end_offset, until
 from tests.testing.raw import RawClient, make_batch
 
 OUT_OF_ORDER = 45
@@ -27,9 +27,8 @@ def set_age(client: RawClient, milliseconds: int | None) -> None:
     assert answer["error_code"] == 0
 
 
-def test_the_age_is_that_of_the_newest_record_timestamp(cluster: Target, client: RawClient) -> None:
+def test_the_age_is_that_of_the_newest_record_timestamp(client: RawClient, name: str) -> None:
     """A record of two days ago is older than the day that is the default: its ID is gone at the next check."""
-    name = cluster.topic()
     now = int(time.time() * 1000)
     for producer, timestamp in ((7, now - TWO_DAYS_MS), (8, now)):
         old = make_batch([b"v"], producer_id=producer, epoch=0, sequence=0, timestamp=timestamp)
@@ -37,9 +36,8 @@ def test_the_age_is_that_of_the_newest_record_timestamp(cluster: Target, client:
     until(lambda: remembered(client, name) == {8}, "the old one is forgotten, the new one is not")
 
 
-def test_the_age_can_be_changed_at_run_time_and_nothing_is_said(cluster: Target, client: RawClient) -> None:
+def test_the_age_can_be_changed_at_run_time_and_nothing_is_said(client: RawClient, name: str) -> None:
     """Known, a repeated batch is a duplicate and a gap is refused; forgotten, both are appended as if they were new."""
-    name = cluster.topic()
     first, gap = (make_batch([b"v"], producer_id=7, epoch=1, sequence=sequence) for sequence in (0, 5))
     lower = make_batch([b"v"], producer_id=7, epoch=0, sequence=9)
 

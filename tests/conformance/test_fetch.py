@@ -149,9 +149,8 @@ def test_an_unknown_topic_id(client: RawClient) -> None:
     assert (answer["error_code"], part(answer)["error_code"]) == (0, UNKNOWN_TOPIC_ID)
 
 
-def test_an_unknown_session(cluster: Target, client: RawClient) -> None:
+def test_an_unknown_session(client: RawClient, name: str) -> None:
     """Error 70 for the whole fetch: the client begins anew."""
-    name = cluster.topic()
     answer = fetch(client, 12, name, session_id=77, session_epoch=3)
     assert (answer["error_code"], answer["session_id"], answer["responses"]) == (NO_SESSION, 0, [])
 
@@ -180,9 +179,8 @@ def test_a_fetch_waits_for_as_many_bytes_as_it_wants(cluster: Target, client: Ra
         assert (found, seconds > 0.39) == (got, waited), (offset, changes, seconds)
 
 
-def test_a_waiting_fetch_is_woken(cluster: Target, client: RawClient) -> None:
+def test_a_waiting_fetch_is_woken(cluster: Target, client: RawClient, name: str) -> None:
     """As soon as a record is appended."""
-    name = cluster.topic()
     with cluster.connect() as reader:
         topics = [{"topic": name, "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": PLENTY}]}]
         body = {"max_wait_ms": 4000, "min_bytes": 1, "max_bytes": PLENTY, "session_epoch": NO_SESSION_EPOCH}

@@ -61,9 +61,8 @@ FENCED_OFF = (FENCED, -1)
         pytest.param([batch(0, epoch=-1)], batch(7, epoch=0), (0, 1), id="after a batch without an epoch"),
     ],
 )
-def test_decisions(cluster: Target, client: RawClient, before: list[bytes], sent: bytes, answer: Any) -> None:
+def test_decisions(client: RawClient, before: list[bytes], sent: bytes, answer: Any, name: str) -> None:
     """Error code and offset of the last batch; only what is appended makes the log longer."""
-    name = cluster.topic()
     assert all(error == 0 for error, _ in write(client, name, *before))
     end = end_offset(client, name)
     assert write(client, name, sent) == [answer]
@@ -72,9 +71,8 @@ def test_decisions(cluster: Target, client: RawClient, before: list[bytes], sent
     assert grown == (error == 0 and offset == end)
 
 
-def test_a_refused_batch_changes_nothing(cluster: Target, client: RawClient) -> None:
+def test_a_refused_batch_changes_nothing(client: RawClient, name: str) -> None:
     """After out of order and fenced ones the next batch in line is taken."""
-    name = cluster.topic()
     sent = [batch(0, epoch=1), batch(5, epoch=1), batch(1), batch(4, epoch=2), batch(1, epoch=1)]
     assert write(client, name, *sent) == [(0, 0), REFUSED, FENCED_OFF, REFUSED, (0, 1)]
 
@@ -88,9 +86,8 @@ def test_partitions_are_apart(cluster: Target, client: RawClient) -> None:
     assert client.produce(name, batch(3), partition=1)["error_code"] == OUT_OF_ORDER
 
 
-def test_a_batch_that_is_not_idempotent_is_always_appended(cluster: Target, client: RawClient) -> None:
+def test_a_batch_that_is_not_idempotent_is_always_appended(client: RawClient, name: str) -> None:
     """The same bytes twice are twice in the log."""
-    name = cluster.topic()
     assert write(client, name, make_batch([b"a"]), make_batch([b"a"])) == [(0, 0), (0, 1)]
 
 

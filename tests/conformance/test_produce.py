@@ -42,38 +42,33 @@ def patched(batch: bytes, at: int, layout: str, *values: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_batches_are_appended_in_every_version(cluster: Target, version: int) -> None:
+def test_batches_are_appended_in_every_version(version: int, client: RawClient, name: str) -> None:
     """The answer tells the offset of the first record, no append time, and where the log begins."""
-    name = cluster.topic()
-    with cluster.connect() as client:
-        topic = topic_id(client, name) if version >= 13 else name
-        for offset in (0, 3):
-            answer = produce(client, version, topic, make_batch([b"a", b"b", b"c"]))
-            found = part(answer)
-            assert (found["error_code"], found["base_offset"], found["log_append_time_ms"]) == (0, offset, -1)
-            assert found.get("log_start_offset", 0) == 0
-            assert (found.get("record_errors", []), found.get("error_message")) == ([], None)
-            assert answer["throttle_time_ms"] == 0
-            assert answer["responses"][0]["topic_id" if version >= 13 else "name"] == topic
-        assert end_offset(client, name) == 6
+    topic = topic_id(client, name) if version >= 13 else name
+    for offset in (0, 3):
+        answer = produce(client, version, topic, make_batch([b"a", b"b", b"c"]))
+        found = part(answer)
+        assert (found["error_code"], found["base_offset"], found["log_append_time_ms"]) == (0, offset, -1)
+        assert found.get("log_start_offset", 0) == 0
+        assert (found.get("record_errors", []), found.get("error_message")) == ([], None)
+        assert answer["throttle_time_ms"] == 0
+        assert answer["responses"][0]["topic_id" if version >= 13 else "name"] == topic
+    assert end_offset(client, name) == 6
 
 
-def test_acks_0_has_no_answer(cluster: Target) -> None:
+def test_acks_0_has_no_answer(client: RawClient, name: str) -> None:
     """The next answer on the connection is that of the next request."""
-    name = cluster.topic()
-    with cluster.connect() as client:
-        data = [{"name": name, "partition_data": [{"index": 0, "records": make_batch([b"a"])}]}]
-        client.send(encode_request("Produce", 9, 0, "suite", {"acks": 0, "timeout_ms": 1000, "topic_data": data}))
-        assert client.ask("Metadata", 12, topics=[])["topics"] == []
-        assert end_offset(client, name) == 1
+    data = [{"name": name, "partition_data": [{"index": 0, "records": make_batch([b"a"])}]}]
+    client.send(encode_request("Produce", 9, 0, "suite", {"acks": 0, "timeout_ms": 1000, "topic_data": data}))
+    assert client.ask("Metadata", 12, topics=[])["topics"] == []
+    assert end_offset(client, name) == 1
 
 
-def test_acks_0_and_an_error_end_the_connection(cluster: Target) -> None:
+def test_acks_0_and_an_error_end_the_connection(client: RawClient) -> None:
     """There is no other way to tell."""
-    with cluster.connect() as client:
-        data = [{"name": "nobody-made-it", "partition_data": [{"index": 0, "records": make_batch([b"a"])}]}]
-        client.send(encode_request("Produce", 9, 1, "suite", {"acks": 0, "timeout_ms": 1000, "topic_data": data}))
-        client.ends()
+    data = [{"name": "nobody-made-it", "partition_data": [{"index": 0, "records": make_batch([b"a"])}]}]
+    client.send(encode_request("Produce", 9, 1, "suite", {"acks": 0, "timeout_ms": 1000, "topic_data": data}))
+    client.ends()
 
 
 @pytest.mark.parametrize(
@@ -89,31 +84,27 @@ def test_acks_0_and_an_error_end_the_connection(cluster: Target) -> None:
     ],
     ids=str,
 )
-def test_error_codes_of_requests(cluster: Target, changes: dict[str, Any], error: int) -> None:
+def test_error_codes_of_requests(changes: dict[str, Any], error: int, client: RawClient, name: str) -> None:
     """Unknown places and impossible acks; a refused batch is not in the log."""
-    name = cluster.topic()
-    with cluster.connect() as client:
-        found = part(produce(client, 9, **{"topic": name, "records": make_batch([b"a"]), **changes}))
-        assert (found["error_code"], found["base_offset"]) == (error, -1 if error else 0)
-        assert (found["log_append_time_ms"], found["log_start_offset"]) == (-1, -1 if error else 0)
-        assert end_offset(client, name) == (0 if error else 1)
+    found = part(produce(client, 9, **{"topic": name, "records": make_batch([b"a"]), **changes}))
+    assert (found["error_code"], found["base_offset"]) == (error, -1 if error else 0)
+    assert (found["log_append_time_ms"], found["log_start_offset"]) == (-1, -1 if error else 0)
+    assert end_offset(client, name) == (0 if error else 1)
 
 
-def test_an_unknown_topic_id(cluster: Target) -> None:
+def test_an_unknown_topic_id(client: RawClient) -> None:
     """It is answered with the ID that was asked for."""
     asked = uuid.uuid4()
-    with cluster.connect() as client:
-        answer = produce(client, 13, asked, make_batch([b"a"]))
+    answer = produce(client, 13, asked, make_batch([b"a"]))
     assert (part(answer)["error_code"], answer["responses"][0]["topic_id"]) == (UNKNOWN_TOPIC_ID, asked)
 
 
-def test_a_refusal_leaves_the_other_partitions_alone(cluster: Target) -> None:
+def test_a_refusal_leaves_the_other_partitions_alone(cluster: Target, client: RawClient) -> None:
     """One request with three partitions, the middle one wrong."""
     name = cluster.topic(2)
-    with cluster.connect() as client:
-        partitions = [{"index": index, "records": make_batch([b"a"])} for index in (0, 7, 1)]
-        data = [{"name": name, "partition_data": partitions}]
-        answer = client.ask("Produce", 9, acks=-1, timeout_ms=1000, topic_data=data)
+    partitions = [{"index": index, "records": make_batch([b"a"])} for index in (0, 7, 1)]
+    data = [{"name": name, "partition_data": partitions}]
+    answer = client.ask("Produce", 9, acks=-1, timeout_ms=1000, topic_data=data)
     found = {one["index"]: one["error_code"] for one in answer["responses"][0]["partition_responses"]}
     assert found == {0: 0, 7: UNKNOWN_TOPIC, 1: 0}
 
@@ -153,36 +144,33 @@ def test_error_codes_of_batches(client: RawClient, untouched: str, records: byte
     assert end_offset(client, untouched) == 0
 
 
-def test_a_batch_larger_than_the_topic_allows(cluster: Target) -> None:
+def test_a_batch_larger_than_the_topic_allows(cluster: Target, client: RawClient) -> None:
     """Exactly as large is allowed; the limit counts the packed batch with its header."""
     batch = make_batch([bytes(500)])
     fits, not_quite = (cluster.topic(configs={"max.message.bytes": str(len(batch) - less)}) for less in (0, 1))
-    with cluster.connect() as client:
-        assert part(produce(client, 9, fits, batch))["error_code"] == 0
-        assert part(produce(client, 9, not_quite, batch))["error_code"] == TOO_LARGE
+    assert part(produce(client, 9, fits, batch))["error_code"] == 0
+    assert part(produce(client, 9, not_quite, batch))["error_code"] == TOO_LARGE
 
 
-def test_a_timestamp_in_the_future(cluster: Target) -> None:
+def test_a_timestamp_in_the_future(cluster: Target, client: RawClient) -> None:
     """More than an hour ahead, or what the topic allows, is refused with error 32; none is too old."""
     strict = cluster.topic(configs={"message.timestamp.after.max.ms": "1000"})
     lax = cluster.topic()
     now = int(time.time() * 1000)
-    with cluster.connect() as client:
-        for topic, ahead, error in (
-            (lax, 7_200_000, INVALID_TIMESTAMP),
-            (lax, 1_800_000, 0),
-            (strict, 1_800_000, INVALID_TIMESTAMP),
-            (strict, -now, 0),
-        ):
-            batch = make_batch([b"a"], timestamp=now + ahead)
-            assert part(produce(client, 9, topic, batch))["error_code"] == error
+    for topic, ahead, error in (
+        (lax, 7_200_000, INVALID_TIMESTAMP),
+        (lax, 1_800_000, 0),
+        (strict, 1_800_000, INVALID_TIMESTAMP),
+        (strict, -now, 0),
+    ):
+        batch = make_batch([b"a"], timestamp=now + ahead)
+        assert part(produce(client, 9, topic, batch))["error_code"] == error
 
 
-def test_no_more_replicas_are_wanted_than_there_are(cluster: Target) -> None:
+def test_no_more_replicas_are_wanted_than_there_are(cluster: Target, client: RawClient) -> None:
     """A partition with one replica is written to whatever `min.insync.replicas` says (KIP-966)."""
     name = cluster.topic(configs={"min.insync.replicas": "2"})
-    with cluster.connect() as client:
-        assert part(produce(client, 9, name, make_batch([b"a"])))["error_code"] == 0
+    assert part(produce(client, 9, name, make_batch([b"a"])))["error_code"] == 0
 
 
 @pytest.mark.parametrize("version", [9, 10, 13])
@@ -204,32 +192,30 @@ def test_another_broker_leads(cluster3: Target, version: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [0, 1], ids=["plain", "gzip"])
-def test_the_broker_s_time_in_place_of_the_record_s(cluster: Target, codec: int) -> None:
+def test_the_broker_s_time_in_place_of_the_record_s(cluster: Target, codec: int, client: RawClient) -> None:
     """With LogAppendTime, which takes any timestamp: the answer tells the time, and the batch in the log has it."""
     name = cluster.topic(configs={"message.timestamp.type": "LogAppendTime"})
     began, pack = int(time.time() * 1000), gzip.compress if codec else bytes
-    with cluster.connect() as client:
-        for day in (-DAY_MS, DAY_MS):
-            batch = make_batch([b"a", b"b"], timestamp=began + day, codec=codec, pack=pack)
-            found = part(produce(client, 9, name, batch))
-            assert (found["error_code"], found["base_offset"]) == (0, 0 if day < 0 else 2)
-            assert began <= found["log_append_time_ms"] <= time.time() * 1000 + 1_000
-            (stored,) = (one for one in log_of(client, name) if one.header.base_offset == found["base_offset"])
-            assert (stored.header.log_append_time, stored.header.base_timestamp) == (True, began + day)
-            assert stored.header.max_timestamp == found["log_append_time_ms"]
-            assert stored.crc_matches()
+    for day in (-DAY_MS, DAY_MS):
+        batch = make_batch([b"a", b"b"], timestamp=began + day, codec=codec, pack=pack)
+        found = part(produce(client, 9, name, batch))
+        assert (found["error_code"], found["base_offset"]) == (0, 0 if day < 0 else 2)
+        assert began <= found["log_append_time_ms"] <= time.time() * 1000 + 1_000
+        (stored,) = (one for one in log_of(client, name) if one.header.base_offset == found["base_offset"])
+        assert (stored.header.log_append_time, stored.header.base_timestamp) == (True, began + day)
+        assert stored.header.max_timestamp == found["log_append_time_ms"]
+        assert stored.crc_matches()
 
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
-def test_a_duplicate_is_answered_with_the_time_of_the_first_copy(cluster: Target, kind: str) -> None:
+def test_a_duplicate_is_answered_with_the_time_of_the_first_copy(cluster: Target, kind: str, client: RawClient) -> None:
     """Whatever kind of time the topic has."""
     name = cluster.topic(configs={"message.timestamp.type": kind})
     batch = make_batch([b"a"], producer_id=7, epoch=0, sequence=0, timestamp=int(time.time() * 1000) - 5_000)
-    with cluster.connect() as client:
-        first = part(produce(client, 9, name, batch))
-        time.sleep(0.005)
-        again = part(produce(client, 9, name, batch))
-        (stored,) = log_of(client, name)
+    first = part(produce(client, 9, name, batch))
+    time.sleep(0.005)
+    again = part(produce(client, 9, name, batch))
+    (stored,) = log_of(client, name)
     assert (first["base_offset"], again["base_offset"]) == (0, 0)
     assert first["log_append_time_ms"] == (stored.header.max_timestamp if kind == "LogAppendTime" else -1)
     assert again["log_append_time_ms"] == stored.header.max_timestamp

@@ -164,9 +164,8 @@ def fetch(client: RawClient, topic: str, max_bytes: int) -> dict[str, Any]:
     return client.ask("Fetch", 12, max_wait_ms=0, max_bytes=max_bytes, session_epoch=-1, topics=topics)
 
 
-def test_a_burst_of_bytes_is_throttled(cluster: Target) -> None:
+def test_a_burst_of_bytes_is_throttled(cluster: Target, name: str) -> None:
     """For as long as it exceeds ten windows; the answer comes at once, and the connection is read after the delay."""
-    name = cluster.topic()
     with limited(cluster, producer_byte_rate=98_500.0) as client:
         began = time.monotonic()
         throttle, length = produce(client, name, 1_045_000)
@@ -177,9 +176,8 @@ def test_a_burst_of_bytes_is_throttled(cluster: Target) -> None:
     assert told < throttle / 1000 <= waited < throttle / 1000 + 1
 
 
-def test_bursts_in_two_windows_add_up(cluster: Target) -> None:
+def test_bursts_in_two_windows_add_up(cluster: Target, name: str) -> None:
     """The second is judged with the first, over the ten windows and what has passed of them."""
-    name = cluster.topic()
     with limited(cluster, producer_byte_rate=10_000.0) as client:
         began = time.monotonic()
         free, first = produce(client, name, 60_000)
@@ -192,9 +190,8 @@ def test_bursts_in_two_windows_add_up(cluster: Target) -> None:
     assert throttle == pytest.approx(expected, rel=0.1)
 
 
-def test_a_burst_of_exactly_the_quota_is_free(cluster: Target) -> None:
+def test_a_burst_of_exactly_the_quota_is_free(cluster: Target, name: str) -> None:
     """Ten windows of bytes at once are no violation; one byte a second less is."""
-    name = cluster.topic()
     with cluster.connect(client_id=fresh("quota")) as unlimited:
         _, length = produce(unlimited, name, 50_000)
     for rate, throttled in ((math.ceil(length / 10), False), (length // 10 - 5, True)):
@@ -202,39 +199,34 @@ def test_a_burst_of_exactly_the_quota_is_free(cluster: Target) -> None:
             assert (produce(client, name, 50_000)[0] > 0) == throttled
 
 
-def test_a_throttled_fetch_gets_nothing(cluster: Target) -> None:
+def test_a_throttled_fetch_gets_nothing(cluster: Target, client: RawClient, name: str) -> None:
     """Its answer is empty and tells the delay, which its bytes would have caused; they are not charged."""
-    name = cluster.topic()
-    with cluster.connect() as client:
-        assert client.produce(name, make_batch([bytes(9_600)]))["error_code"] == 0
-    with limited(cluster, consumer_byte_rate=1000.0) as client:
-        full = fetch(client, name, 10_000)
+    assert client.produce(name, make_batch([bytes(9_600)]))["error_code"] == 0
+    with limited(cluster, consumer_byte_rate=1000.0) as throttled:
+        full = fetch(throttled, name, 10_000)
         (part,) = full["responses"][0]["partitions"]
         size = len(part["records"])
         assert (full["throttle_time_ms"], size > 9_600) == (0, True)
-        empty = fetch(client, name, 700)  # the first batch comes whole, or would
+        empty = fetch(throttled, name, 700)  # the first batch comes whole, or would
         assert (empty["error_code"], empty["responses"]) == (0, [])
         assert empty["throttle_time_ms"] == pytest.approx(2 * size - WINDOWS_MS, rel=0.1)
 
 
-def test_a_fetch_is_cut_to_the_largest_burst(cluster: Target) -> None:
+def test_a_fetch_is_cut_to_the_largest_burst(cluster: Target, client: RawClient, name: str) -> None:
     """It would get nothing for ever otherwise; what is around the records still throttles it once."""
-    name = cluster.topic()
-    with cluster.connect() as client:
-        for _ in range(3):
-            assert client.produce(name, make_batch([bytes(4000)]))["error_code"] == 0
-    with limited(cluster, consumer_byte_rate=900.0) as client:
-        first = fetch(client, name, 1 << 20)
+    for _ in range(3):
+        assert client.produce(name, make_batch([bytes(4000)]))["error_code"] == 0
+    with limited(cluster, consumer_byte_rate=900.0) as throttled:
+        first = fetch(throttled, name, 1 << 20)
         assert (first["responses"], 50 < first["throttle_time_ms"] < 200) == ([], True)
-        second = fetch(client, name, 1 << 20)
+        second = fetch(throttled, name, 1 << 20)
         assert second["throttle_time_ms"] == 0
         assert len(second["responses"][0]["partitions"][0]["records"]) == 9000
 
 
 @pytest.mark.parametrize("api", ["Metadata", "ListOffsets", "Produce"])
-def test_request_time_is_throttled_for_one_window_at_most(cluster: Target, api: str) -> None:
+def test_request_time_is_throttled_for_one_window_at_most(cluster: Target, api: str, name: str) -> None:
     """Every API is charged; however far over, the delay is a second."""
-    name = cluster.topic()
     bodies: dict[str, tuple[int, dict[str, Any]]] = {
         "Metadata": (12, {"topics": []}),
         "ListOffsets": (7, {"replica_id": -1, "topics": []}),

@@ -156,9 +156,8 @@ def test_no_stranger_may_send_much(stranger: RawClient) -> None:
     stranger.ends()
 
 
-def test_a_log_in_on_a_plain_listener_is_out_of_place(cluster: Target) -> None:
+def test_a_log_in_on_a_plain_listener_is_out_of_place(client: RawClient) -> None:
     """On a plain listener both requests are answered with error 34, and the connection stays."""
-    with cluster.connect() as client:
-        assert choose(client, "PLAIN") == ILLEGAL_STATE
-        assert ask(client, "SaslAuthenticate")["error_code"] == ILLEGAL_STATE
-        assert ask(client, "Metadata")["topics"] == []
+    assert choose(client, "PLAIN") == ILLEGAL_STATE
+    assert ask(client, "SaslAuthenticate")["error_code"] == ILLEGAL_STATE
+    assert ask(client, "Metadata")["topics"] == []

@@ -127,9 +127,8 @@ def test_more_partitions(cluster: Target, client: RawClient, wanted: dict[str, A
         until(lambda expected=expected: partitions(client, name) == expected, f"{expected} partitions")
 
 
-def test_a_topic_grown_twice_in_a_request(cluster: Target, client: RawClient) -> None:
+def test_a_topic_grown_twice_in_a_request(client: RawClient, name: str) -> None:
     """It is refused, once."""
-    name = cluster.topic()
     topics = [{"name": name, "count": count, "assignments": None} for count in (2, 3)]
     answers = client.ask("CreatePartitions", 3, topics=topics, timeout_ms=10_000)["results"]
     assert [(answer["name"], answer["error_code"]) for answer in answers] == [(name, INVALID_REQUEST)]
@@ -160,9 +159,8 @@ def test_topics_are_deleted_by_name_and_by_id(cluster: Target, client: RawClient
     assert client.produce(third, make_batch([b"a"]))["error_code"] == 0
 
 
-def test_a_wrong_deletion_deletes_nothing(cluster: Target, client: RawClient) -> None:
+def test_a_wrong_deletion_deletes_nothing(client: RawClient, name: str) -> None:
     """A topic both named and identified, neither, or named twice: nothing is deleted."""
-    name = cluster.topic()
     wanted = [{"name": name, "topic_id": topic_id(client, name)}, {"name": None}]
     answers = client.ask("DeleteTopics", 6, topics=wanted, timeout_ms=10_000)["responses"]
     assert [answer["error_code"] for answer in answers] == [INVALID_REQUEST, INVALID_REQUEST]
@@ -171,9 +169,8 @@ def test_a_wrong_deletion_deletes_nothing(cluster: Target, client: RawClient) ->
     assert partitions(client, name) == 1
 
 
-def test_a_topic_made_again_is_another_one(cluster: Target, client: RawClient) -> None:
+def test_a_topic_made_again_is_another_one(cluster: Target, client: RawClient, name: str) -> None:
     """It has another ID and no records, and remembers no producer."""
-    name = cluster.topic()
     before = topic_id(client, name)
     first, third = (make_batch([b"a"], producer_id=7, epoch=0, sequence=sequence) for sequence in (0, 2))
     assert [client.produce(name, batch)["error_code"] for batch in (first, third)] == [0, 45]

@@ -4,6 +4,7 @@ import pytest
 
 from safeproducer.testing.wire import api_key, decode_response, encode_request
 from tests.conformance.target import Target
+from tests.testing.raw import RawClient
 
 UNSUPPORTED_VERSION, INVALID_REQUEST, REBOOTSTRAP_REQUIRED = 35, 42, 129
 SERVED = {
@@ -63,14 +64,13 @@ def test_the_same_versions_are_advertised(cluster: Target, version: int) -> None
     assert {api: told[api_key(api)] for api in SERVED} == SERVED
 
 
-def test_an_unknown_version_of_apiversions_is_answered_in_the_oldest(cluster: Target) -> None:
+def test_an_unknown_version_of_apiversions_is_answered_in_the_oldest(client: RawClient) -> None:
     """Error 35 and the versions of ApiVersions alone, so that the client can ask again; the connection stays."""
     newer = bytearray(encode_request("ApiVersions", 4, 1, "suite", {}))
     newer[2:4] = (99).to_bytes(2, "big")
-    with cluster.connect() as client:
-        client.send(bytes(newer))
-        _, answer = decode_response("ApiVersions", 0, client.receive())
-        again = client.ask("ApiVersions", 0)
+    client.send(bytes(newer))
+    _, answer = decode_response("ApiVersions", 0, client.receive())
+    again = client.ask("ApiVersions", 0)
     assert answer["error_code"] == UNSUPPORTED_VERSION
     assert answer["api_keys"] == [{"api_key": api_key("ApiVersions"), "min_version": 0, "max_version": 5}]
     assert again["error_code"] == 0
@@ -79,12 +79,11 @@ def test_an_unknown_version_of_apiversions_is_answered_in_the_oldest(cluster: Ta
 @pytest.mark.parametrize(
     ("name", "version"), [("", "1"), ("-", "1"), ("two words", "1"), ("suite", ""), ("suite", "ö")]
 )
-def test_a_client_that_does_not_say_what_it_is_gets_no_versions(cluster: Target, name: str, version: str) -> None:
+def test_a_client_that_does_not_say_what_it_is_gets_no_versions(name: str, version: str, client: RawClient) -> None:
     """KIP-511: name and version of the client's software are checked from version 3 on; it may ask again."""
-    with cluster.connect() as client:
-        answer = client.ask("ApiVersions", 3, client_software_name=name, client_software_version=version)
-        assert (answer["error_code"], answer["api_keys"]) == (INVALID_REQUEST, [])
-        assert client.ask("ApiVersions", 2)["error_code"] == 0
+    answer = client.ask("ApiVersions", 3, client_software_name=name, client_software_version=version)
+    assert (answer["error_code"], answer["api_keys"]) == (INVALID_REQUEST, [])
+    assert client.ask("ApiVersions", 2)["error_code"] == 0
 
 
 @pytest.mark.parametrize(
@@ -102,44 +101,39 @@ def test_a_client_that_does_not_say_what_it_is_gets_no_versions(cluster: Target,
     ],
 )
 def test_a_client_that_means_another_broker_is_sent_away(
-    cluster: Target, cluster_id: str | None, node: int, error: int
+    cluster_id: str | None, node: int, error: int, client: RawClient
 ) -> None:
     """KIP-1242: a client may name the cluster and the broker that it means, both or neither; the connection stays."""
-    with cluster.connect() as client:
-        own = client.ask("Metadata", 12, topics=[])["cluster_id"]
-        meant = {"cluster_id": own if cluster_id == "own" else cluster_id, "node_id": node}
-        answer = client.ask("ApiVersions", 5, client_software_name="suite", client_software_version="1", **meant)
-        assert (answer["error_code"], bool(answer["api_keys"])) == (error, not error)
-        assert client.ask("ApiVersions", 2)["error_code"] == 0
+    own = client.ask("Metadata", 12, topics=[])["cluster_id"]
+    meant = {"cluster_id": own if cluster_id == "own" else cluster_id, "node_id": node}
+    answer = client.ask("ApiVersions", 5, client_software_name="suite", client_software_version="1", **meant)
+    assert (answer["error_code"], bool(answer["api_keys"])) == (error, not error)
+    assert client.ask("ApiVersions", 2)["error_code"] == 0
 
 
 @pytest.mark.parametrize(("api", "version"), [("Metadata", 99), ("Produce", 2), ("Fetch", 3), ("ListOffsets", 0)])
-def test_an_unsupported_version_ends_the_connection(cluster: Target, api: str, version: int) -> None:
+def test_an_unsupported_version_ends_the_connection(api: str, version: int, client: RawClient) -> None:
     """There is no answer that the client would understand."""
     header = api_key(api).to_bytes(2, "big") + version.to_bytes(2, "big") + (1).to_bytes(4, "big") + b"\xff\xff"
-    with cluster.connect() as client:
-        client.send(header)
-        client.ends()
+    client.send(header)
+    client.ends()
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1])
-def test_an_impossible_size_ends_the_connection(cluster: Target, size: int) -> None:
+def test_an_impossible_size_ends_the_connection(size: int, client: RawClient) -> None:
     """Nothing that large is read, and nothing of it is allocated."""
-    with cluster.connect() as client:
-        client.send_raw(size.to_bytes(4, "big", signed=True))
-        client.ends()
+    client.send_raw(size.to_bytes(4, "big", signed=True))
+    client.ends()
 
 
-def test_a_request_that_ends_too_early_ends_the_connection(cluster: Target) -> None:
+def test_a_request_that_ends_too_early_ends_the_connection(client: RawClient) -> None:
     """A body that is cut off."""
     whole = encode_request("Metadata", 12, 1, "suite", {"topics": [{"name": "a"}]})
-    with cluster.connect() as client:
-        client.send(whole[:-4])
-        client.ends()
+    client.send(whole[:-4])
+    client.ends()
 
 
-def test_unknown_tags_are_skipped(cluster: Target) -> None:
+def test_unknown_tags_are_skipped(client: RawClient) -> None:
     """A newer client may say more than a broker knows, in the body of any flexible version."""
-    with cluster.connect() as client:
-        answer = client.ask("Metadata", 12, topics=[], _tags={77: b"whatever"})
-        assert (answer["topics"], len(answer["brokers"])) == ([], 1)
+    answer = client.ask("Metadata", 12, topics=[], _tags={77: b"whatever"})
+    assert (answer["topics"], len(answer["brokers"])) == ([], 1)

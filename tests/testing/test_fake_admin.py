@@ -34,33 +34,29 @@ def describe(client: RawClient, kind: int, name: str) -> dict[str, tuple[str | N
 
 
 @pytest.mark.parametrize(("kind", "name", "key"), [(TOPIC, "t", RETAIN), (BROKER, "1", "log." + RETAIN)])
-def test_less_than_five_is_refused(cluster: FakeCluster, kind: int, name: str, key: str) -> None:
+def test_less_than_five_is_refused(cluster: FakeCluster, kind: int, name: str, key: str, client: RawClient) -> None:
     """The minimum of KIP-1269, for topics and brokers; what was set before stays."""
-    cluster.create_topic("t")
-    with RawClient(cluster.bootstrap) as client:
-        assert alter(client, kind, name, (key, SET, "5"))[0] == 0
-        error, text = alter(client, kind, name, (key, SET, "4"))
-        assert error == (40 if kind == TOPIC else 42)
-        assert text is not None
-        assert "below the minimum of 5" in text
-        assert describe(client, kind, name)[key][0] == "5"
+    assert alter(client, kind, name, (key, SET, "5"))[0] == 0
+    error, text = alter(client, kind, name, (key, SET, "4"))
+    assert error == (40 if kind == TOPIC else 42)
+    assert text is not None
+    assert "below the minimum of 5" in text
+    assert describe(client, kind, name)[key][0] == "5"
 
 
-def test_a_smaller_message_limit_acts_at_once(cluster: FakeCluster) -> None:
+def test_a_smaller_message_limit_acts_at_once(cluster: FakeCluster, client: RawClient) -> None:
     """`max.message.bytes` of the topic, of the broker, and of all brokers, the nearest wins."""
-    cluster.create_topic("t")
     large = make_batch([b"x" * 500])
-    with RawClient(cluster.bootstrap) as client:
-        for kind, name, key, limit, error in (
-            (BROKER, "", "message.max.bytes", "300", 10),
-            (BROKER, "1", "message.max.bytes", "900", 0),
-            (TOPIC, "t", "max.message.bytes", "300", 10),
-        ):
-            assert alter(client, kind, name, (key, SET, limit))[0] == 0
-            assert client.produce("t", large)["error_code"] == error
-        assert describe(client, TOPIC, "t")["max.message.bytes"] == ("300", 1)
-        assert describe(client, BROKER, "1")["message.max.bytes"] == ("900", 2)
-        assert describe(client, BROKER, "") == {"message.max.bytes": ("300", 3)}
+    for kind, name, key, limit, error in (
+        (BROKER, "", "message.max.bytes", "300", 10),
+        (BROKER, "1", "message.max.bytes", "900", 0),
+        (TOPIC, "t", "max.message.bytes", "300", 10),
+    ):
+        assert alter(client, kind, name, (key, SET, limit))[0] == 0
+        assert client.produce("t", large)["error_code"] == error
+    assert describe(client, TOPIC, "t")["max.message.bytes"] == ("300", 1)
+    assert describe(client, BROKER, "1")["message.max.bytes"] == ("900", 2)
+    assert describe(client, BROKER, "") == {"message.max.bytes": ("300", 3)}
     with RawClient(cluster.bootstrap, 2) as other:
         assert describe(other, BROKER, "2")["message.max.bytes"] == ("300", 3)
 
@@ -99,20 +95,18 @@ def fetch(client: RawClient, at: int) -> dict[str, Any]:
     return found
 
 
-def test_an_old_controller_knows_no_window(cluster: FakeCluster) -> None:
+def test_an_old_controller_knows_no_window(cluster: FakeCluster, client: RawClient) -> None:
     """An old controller refuses the topic's config, an old broker stores its own unseen and describes it empty."""
-    cluster.create_topic("t")
     cluster.set_kip_1269(1, False)
-    with RawClient(cluster.bootstrap) as client:
-        assert alter(client, TOPIC, "t", (RETAIN, SET, "20"))[0] == 40
-        topics = [{"name": "new", "num_partitions": 1, "replication_factor": 1}]
-        configs = [{"name": RETAIN, "value": "20"}]
-        (made,) = client.ask("CreateTopics", 7, topics=[{**topics[0], "configs": configs}])["topics"]
-        assert made["error_code"] == 40
-        assert alter(client, BROKER, "1", ("log." + RETAIN, SET, "20"))[0] == 0
-        assert describe(client, BROKER, "1")["log." + RETAIN][0] is None
-        cluster.set_kip_1269(1, True)
-        assert describe(client, BROKER, "1")["log." + RETAIN] == ("20", 2)
+    assert alter(client, TOPIC, "t", (RETAIN, SET, "20"))[0] == 40
+    topics = [{"name": "new", "num_partitions": 1, "replication_factor": 1}]
+    configs = [{"name": RETAIN, "value": "20"}]
+    (made,) = client.ask("CreateTopics", 7, topics=[{**topics[0], "configs": configs}])["topics"]
+    assert made["error_code"] == 40
+    assert alter(client, BROKER, "1", ("log." + RETAIN, SET, "20"))[0] == 0
+    assert describe(client, BROKER, "1")["log." + RETAIN][0] is None
+    cluster.set_kip_1269(1, True)
+    assert describe(client, BROKER, "1")["log." + RETAIN] == ("20", 2)
 
 
 def test_the_admin_client_changes_configs_and_partitions(cluster: FakeCluster) -> None:

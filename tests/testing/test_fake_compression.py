@@ -26,18 +26,16 @@ PACK: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
 
 
 @pytest.mark.parametrize("form", PACK)
-def test_log_and_timestamps_see_through_compression(cluster: FakeCluster, form: str) -> None:
+def test_log_and_timestamps_see_through_compression(cluster: FakeCluster, form: str, client: RawClient) -> None:
     """`log()` unpacks, and a timestamp is found inside a compressed batch, to the very record."""
-    cluster.create_topic("t")
     codec, pack = PACK[form]
     values = [b"value %d" % number * 20 for number in range(9)]
-    with RawClient(cluster.bootstrap) as client:
-        assert client.produce("t", make_batch(values, timestamp=5000, codec=codec, pack=pack))["error_code"] == 0
-        for timestamp, found in ((5003, (5003, 3)), (-3, (5008, 8))):
-            partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}]
-            answer = client.ask("ListOffsets", 7, replica_id=-1, topics=[{"name": "t", "partitions": partitions}])
-            (partition,) = answer["topics"][0]["partitions"]
-            assert (partition["timestamp"], partition["offset"]) == found
+    assert client.produce("t", make_batch(values, timestamp=5000, codec=codec, pack=pack))["error_code"] == 0
+    for timestamp, found in ((5003, (5003, 3)), (-3, (5008, 8))):
+        partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}]
+        answer = client.ask("ListOffsets", 7, replica_id=-1, topics=[{"name": "t", "partitions": partitions}])
+        (partition,) = answer["topics"][0]["partitions"]
+        assert (partition["timestamp"], partition["offset"]) == found
     assert [record.value for record in cluster.log("t")] == values
 
 
@@ -74,15 +72,13 @@ def test_bytes_that_are_not_packed_so_are_refused(form: str) -> None:
             unpack(codec, wrong)
 
 
-def test_a_batch_that_holds_no_records_is_named(cluster: FakeCluster) -> None:
+def test_a_batch_that_holds_no_records_is_named(cluster: FakeCluster, client: RawClient) -> None:
     """`log()` says which batch and how it is packed; `batches()` still shows it, and a lookup takes its header."""
-    cluster.create_topic("t")
-    with RawClient(cluster.bootstrap) as client:
-        for codec in (ZSTD, 0):
-            client.produce("t", make_batch([b"a"], codec=codec, pack=lambda data: b"\xff" * 99))
-        partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": 0}]
-        answer = client.ask("ListOffsets", 7, replica_id=-1, topics=[{"name": "t", "partitions": partitions}])
-        assert answer["topics"][0]["partitions"][0]["offset"] == 0
+    for codec in (ZSTD, 0):
+        client.produce("t", make_batch([b"a"], codec=codec, pack=lambda data: b"\xff" * 99))
+    partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": 0}]
+    answer = client.ask("ListOffsets", 7, replica_id=-1, topics=[{"name": "t", "partitions": partitions}])
+    assert answer["topics"][0]["partitions"][0]["offset"] == 0
     with pytest.raises(WireError, match="the batch at offset 0, packed with zstd, cannot be read"):
         cluster.log("t")
     assert [header.compression for header in cluster.batches("t")] == [ZSTD, 0]

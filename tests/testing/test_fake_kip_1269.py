@@ -65,26 +65,22 @@ def test_the_field_may_stand_beside_the_partitions() -> None:
         assert retained(produce(client, topic_id(client, "narrow"), partitions=2)) == [None, None]
 
 
-def test_the_default_is_not_sent(cluster: FakeCluster) -> None:
+def test_the_default_is_not_sent(cluster: FakeCluster, client: RawClient) -> None:
     """At five the answers of versions 13 and 14 are the same bytes; no older version carries the field at all."""
-    cluster.create_topic("t")
-    with RawClient(cluster.bootstrap) as client:
-        chosen = topic_id(client, "t")
-        old, new = produce(client, chosen, 13), produce(client, chosen, 14)
-        assert len(old) == len(new)
-        cluster.set_topic_config("t", RETAIN, "20")
-        assert len(produce(client, chosen, 13)) == len(old)
-        assert len(produce(client, chosen, 14)) == len(new) + len(FLAG) + 4
+    chosen = topic_id(client, "t")
+    old, new = produce(client, chosen, 13), produce(client, chosen, 14)
+    assert len(old) == len(new)
+    cluster.set_topic_config("t", RETAIN, "20")
+    assert len(produce(client, chosen, 13)) == len(old)
+    assert len(produce(client, chosen, 14)) == len(new) + len(FLAG) + 4
 
 
-def test_a_change_shows_in_the_next_answer(cluster: FakeCluster) -> None:
+def test_a_change_shows_in_the_next_answer(cluster: FakeCluster, client: RawClient) -> None:
     """Raised, lowered and taken away on a topic that is written to."""
-    cluster.create_topic("t")
-    with RawClient(cluster.bootstrap) as client:
-        chosen = topic_id(client, "t")
-        for value, seen in (("20", 20), ("7", 7), (None, None)):
-            cluster.set_topic_config("t", RETAIN, value)
-            assert retained(produce(client, chosen)) == [seen]
+    chosen = topic_id(client, "t")
+    for value, seen in (("20", 20), ("7", 7), (None, None)):
+        cluster.set_topic_config("t", RETAIN, value)
+        assert retained(produce(client, chosen)) == [seen]
 
 
 def test_a_refused_batch_carries_it_too_but_only_from_the_leader(cluster: FakeCluster) -> None:

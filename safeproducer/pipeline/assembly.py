@@ -41,7 +41,7 @@ from safeproducer.pipeline.notifications import Notifications
 from safeproducer.pipeline.polling import Serving
 from safeproducer.pipeline.record import ReportNumbers
 from safeproducer.pipeline.renewal import DirectRenewal
-from safeproducer.pipeline.reports.counters import UNASSIGNED, DeliveryCounters
+from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.reports.hooked_send import Durations, ObservedSend
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
@@ -55,7 +55,7 @@ from safeproducer.pipeline.turn import Turns
 from safeproducer.policy.diagnosis import told_first
 from safeproducer.policy.permits import Kind
 from safeproducer.policy.renewals import Renewals
-from safeproducer.policy.types import DIRECT_LANE
+from safeproducer.policy.types import DIRECT_LANE, TopicPartition
 from safeproducer.producer_ids.gate import Gate, Terms
 from safeproducer.producer_ids.guard import guard_of
 from safeproducer.producer_ids.ledger_places import OFF
@@ -234,8 +234,8 @@ def _dispatcher(
 
 
 def _renewing(settings: Settings, holds: Holds, counters: DeliveryCounters, notifications: Notifications) -> Renewing:
-    def delivered(topic: str | None) -> int:
-        return counters.totals()[1] if topic is None else counters.answers((topic, UNASSIGNED))[0]
+    def delivered(tp: TopicPartition | None) -> int:
+        return counters.totals()[1] if tp is None else counters.answers(tp)[0]
 
     refuses, limit = settings.ids.policy == "refuse", Renewals(settings.producer_ids_per_hour)
     parts = holds.gate.lane_permits, settings.delivery.renews, refuses, limit, delivered

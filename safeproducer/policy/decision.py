@@ -113,7 +113,7 @@ class PartitionFacts(NamedTuple):
     - `node`: the leader, None while unknown. `probing`: it gets as much as one batch at a time (`Throttle.probes`). By
       position: the fields of `Leader` are first, `batch` is last.
     - `id_at`: when the producer may get its first ID, None once it has; `asks_at`: when it is asked for again.
-    - `apart_until`: its topic made one native producer after the other fail, and waits alone.
+    - `apart_until`: it, or its topic, made one native producer after the other fail, and waits alone.
     - `rejected`: a quota rejected a batch, which goes first.
     - `miscounted`: the records name no partition, and lanes differ in how many there are.
     - `unknown`: no broker has told of the topic that they wait for, or records without a partition come first.

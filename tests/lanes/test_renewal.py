@@ -22,7 +22,10 @@ from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes import lane_pool, native_producers
+from safeproducer.pipeline.lanes.lane import LaneFailure, Renewing
 from safeproducer.pipeline.renewal import Former
+from safeproducer.policy.types import UNPLACED, TopicPartition
+from safeproducer.producer_ids.lane_permits import LanePermits
 from safeproducer.testing import FakeCluster
 from tests.clusters import cluster_of, fake_cluster
 from tests.contract.support import uncollected, wait_until
@@ -149,6 +152,41 @@ def test_a_topic_whose_batches_fail_one_native_producer_after_the_other_waits_al
     sick.until(lambda: "delivered" in sick.ended.values(), backlog=5)
     healthy.finish()
     assert producer.snapshot().renewals == 5
+
+
+@pytest.mark.parametrize(("mode", "ordering"), CELLS[:3])
+def test_the_neighbours_of_a_partition_that_waits_alone_go_on(
+    cluster: FakeCluster, make: Any, mode: str, ordering: str
+) -> None:
+    """Their deliveries ended each row, so that nobody waited, and all renewals of the hour were used up."""
+    cluster.create_topic("mixed", 4)
+    producer = make(cluster, mode, ordering)
+    load = Traffic(producer, "mixed", 50)
+    load.send(50)
+    load.finish()
+    apart = engine_of(producer).holds.apart
+    cluster.fail_next("Produce", OUT_OF_ORDER, n=1_000, topic="mixed", partition=0)
+    load.until(lambda: max(apart.values(), default=0.0) > time.monotonic() + 0.5, backlog=20)
+    assert {partition for _, partition in apart} == {0}
+    before = producer.snapshot().delivered
+    load.until(lambda: producer.snapshot().delivered > before + 50, backlog=100)
+    assert 4 <= producer.snapshot().renewals <= 7
+    cluster.end_faults()
+    load.finish()
+
+
+def test_a_topic_of_which_many_partitions_fail_waits_as_a_whole() -> None:
+    """They would use up all renewals, one after the other."""
+    apart: dict[TopicPartition, float] = {}
+    delivered = dict.fromkeys([("sick", number) for number in range(50)], 9)
+    renewing = Renewing(LanePermits, _delivered=lambda tp: delivered[tp] if tp else 0, _apart=apart)
+    for number in range(4):
+        failed = f"ProduceRequest for sick [{number}] with 1 message(s) failed"
+        renewing.used(LaneFailure(KafkaError(OUT_OF_ORDER, failed)), float(number))
+    assert apart == {("sick", UNPLACED): 3.8}
+    delivered.update({("sick", number): 10 for number in range(4)})
+    renewing.used(LaneFailure(KafkaError(OUT_OF_ORDER, failed)), 9.0)
+    assert apart == {("sick", UNPLACED): 3.8}, "a record of each was delivered"
 
 
 @pytest.mark.parametrize("code", [INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH])

@@ -53,7 +53,7 @@ class FactGatherer:
     def _of_every_path(self, buffer: PartitionBuffer, now: float) -> PartitionFacts | None:
         """What closes all of them; None when nothing does."""
         gate, rejections, placement = self._holds.gate, self.quota_retry.rejections, self._placement
-        if gate.hold is not None or self._holds.waits_apart(buffer.topic, now):
+        if gate.hold is not None or self._holds.waits_apart(buffer.tp, now):
             return self._holds.facts(buffer, now)
         if (rejected := rejections.tps.get(buffer.tp)) is not None:
             return PartitionFacts(rejected=not (late := is_late(rejected)), lane=LaneFacts(draining=late))

@@ -41,8 +41,9 @@ class Holds:
         self.buffers: dict[TopicPartition, PartitionBuffer] = {}
         self._held_until: Mapping[int, float] = {}
         """Broker -> until when all its partitions are held at least."""
-        self.apart: dict[str, float] = {}
-        """Until when a topic waits alone, as its batches made one native producer after the other fail."""
+        self.apart: dict[TopicPartition, float] = {}
+        """Until when a partition waits alone, as its batches made one native producer after the other fail; UNPLACED:
+        all of the topic."""
         self._told: dict[tuple[TopicPartition, str], float] = {}
 
     def lane_is_ready(self) -> None:
@@ -108,7 +109,7 @@ class Holds:
         """Whether there is one for records of which none of their partition is on probation."""
         if self.gate.hold is not None or not self.cluster.holds_back:
             return self.gate.hold is not None
-        waits = self.apart and any(self.waits_apart(topic, now) for topic in tuple(self.apart))
+        waits = self.apart and any(self.waits_apart(tp, now) for tp in tuple(self.apart))
         waits = waits or self.direct is None or self.direct.limited
         return bool(waits) or self.prefers_batches or self.cluster.hinders(now)
 
@@ -118,7 +119,7 @@ class Holds:
             return PartitionFacts(id_at=limit.until, asks_at=self.gate.ask_at)
         if not self.cluster.holds_back:
             return _NEVER_HELD
-        if (until := self.waits_apart(buffer.topic, now)) is not None:
+        if (until := self.waits_apart(buffer.tp, now)) is not None:
             return PartitionFacts(apart_until=until)
         tp, direct = buffer.tp, self.direct
         leader = self.cluster.leader_state(tp, now)
@@ -145,11 +146,13 @@ class Holds:
         )
         return PartitionFacts(*leader, must_batch=False, lane=of_direct)
 
-    def waits_apart(self, topic: str, now: float) -> float | None:
-        """Until when this topic waits alone, None if it does not."""
-        if (until := self.apart.get(topic, now)) <= now:
-            self.apart.pop(topic, None)
-        return until if until > now else None
+    def waits_apart(self, tp: TopicPartition, now: float) -> float | None:
+        """Until when this partition waits alone, or its topic, None if it does not."""
+        for one in (tp, (tp[0], UNPLACED)) if self.apart else ():
+            if (until := self.apart.get(one, now)) > now:
+                return until
+            self.apart.pop(one, None)
+        return None
 
     def direct_hold(self, buffer: PartitionBuffer, now: float) -> Hold | None:
         """Why this partition is held back; None when its records may go directly."""
@@ -166,7 +169,7 @@ class Holds:
         for buffer in tuple(self.buffers.values()) if some is None else some:
             node = self.partitions.info(buffer.tp).leader
             alone = node not in deadlines and (differ or buffer.pinned or buffer.records)
-            if alone or buffer.topic in self.apart:
+            if alone or self.waits_apart(buffer.tp, now) is not None:
                 yield buffer, self.direct_hold(buffer, now)
                 continue
             kind = node, self.partitions.known(buffer.topic), direct is not None and direct.keeps(buffer.tp)

@@ -15,7 +15,7 @@ from safeproducer.kafka.native import KafkaError
 from safeproducer.policy.permits import LONGEST_WAIT
 from safeproducer.policy.renewals import Epochs, Renewals
 from safeproducer.policy.sequence_gaps import SequenceGaps
-from safeproducer.policy.types import NEVER
+from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
 from safeproducer.producer_ids.lane_permits import LanePermit, LanePermits
 from safeproducer.runtime import clock
 from safeproducer.settings.own_settings import DEFAULT_PRODUCER_IDS_PER_HOUR
@@ -23,7 +23,7 @@ from safeproducer.settings.own_settings import DEFAULT_PRODUCER_IDS_PER_HOUR
 USED_UP = KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "brokers refuse its producer ID, or its epochs are used up")
 _SERVED_WITHIN = 1.0
 """Seconds."""
-_OF_TOPIC = re.compile(r"ProduceRequest for (\S+) \[\d+\] ")
+_OF_BATCH = re.compile(r"ProduceRequest for (\S+) \[(\d+)\] ")
 
 
 class LaneFailure:
@@ -41,10 +41,10 @@ class LaneFailure:
         self.due: float | None = None
 
     @property
-    def topic(self) -> str | None:
+    def tp(self) -> TopicPartition | None:
         """That of the batch that met the error, if it says so."""
-        found = _OF_TOPIC.search(self.error.str())
-        return found and found[1]
+        found = _OF_BATCH.search(self.error.str())
+        return found and (found[1], int(found[2]))
 
     def waits(self, due: float | None) -> float | None:
         self.due = due
@@ -109,7 +109,7 @@ class Renewing:
     - `permits()`: of the producer IDs that lanes take.
     - `on`: whether a fatal error is followed by another native producer. Else only used-up epochs are.
     - `refuses`: the policy on producer IDs is to refuse. Then there is an `end`: nothing follows this error any more.
-    - `delivered()`: records so far, of a topic or of all. `apart`: see Holds.
+    - `delivered()`: records so far, of a partition or of all. `apart`: see Holds.
     - `tell(failure, seconds)` is called once for each renewal.
     - `due`: until when the next one waits, None while none does.
     - `causes`: how many there were, by the error's name.
@@ -119,9 +119,11 @@ class Renewing:
     on: bool = False
     refuses: bool = False
     _limit: Renewals = field(default_factory=lambda: Renewals(DEFAULT_PRODUCER_IDS_PER_HOUR))
-    _delivered: Callable[[str | None], int] = lambda topic: 0
+    _delivered: Callable[[TopicPartition | None], int] = lambda tp: 0
     _tell: Callable[[LaneFailure, float], object] = lambda failure, seconds: None
-    _apart: dict[str, float] = field(default_factory=dict)
+    _apart: dict[TopicPartition, float] = field(default_factory=dict)
+    _rows: dict[str, tuple[int, dict[TopicPartition, int]]] = field(default_factory=dict)
+    """By topic, the number of the row of failures that goes on, and its partitions, none delivered since."""
     count: int = 0
     due: float | None = None
     end: KafkaError | None = None
@@ -133,7 +135,7 @@ class Renewing:
 
     def permit(self, failure: LaneFailure, now: float) -> LanePermit | None:
         """For the native producer that comes in its place, None while it is not to be made. It is kept until then."""
-        due = self._limit.due(now, self._delivered(failure.topic), failure.topic)
+        due = self._limit.due(now, *self._row(failure.tp))
         if self._granted is None and max(due, self._ask_at) <= now:
             permit, again = self.permits().renewal(now)
             if permit.denied:
@@ -155,10 +157,21 @@ class Renewing:
 
     def used(self, failure: LaneFailure, now: float) -> None:
         """A native producer was made with the permit."""
-        self._granted, topic = None, failure.topic
-        until = self._limit.made(now, self._delivered(topic), topic)
-        if topic is not None and until > now:
-            self._apart[topic] = until
+        self._granted, tp = None, failure.tp
+        until = self._limit.made(now, *self._row(tp))
+        if tp is not None and until > now:
+            alone = len(self._rows[tp[0]][1]) == 1  # its neighbours work; else the topic is sick
+            self._apart[tp if alone else (tp[0], UNPLACED)] = until
+
+    def _row(self, tp: TopicPartition | None) -> tuple[int, str | None]:
+        """What tells rows of failures apart, and the topic: one ends once all that failed in it had deliveries."""
+        if tp is None:
+            return self._delivered(None), None
+        number, failed = self._rows.get(tp[0], (0, {}))
+        failed = {one: count for one, count in failed.items() if self._delivered(one) == count}
+        number += not failed
+        self._rows[tp[0]] = number, failed | {tp: self._delivered(tp)}
+        return number, tp[0]
 
     def replaced(self, failure: LaneFailure) -> None:
         """Another native producer is there."""

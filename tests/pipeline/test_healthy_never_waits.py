@@ -628,3 +628,18 @@ def test_a_refused_topic_alone_has_all_of_the_buffer(mode: str) -> None:
         assert all(rig.produce("r", 0) for _ in range(199))
         rig.cluster.refused.clear()
         rig.close()
+
+
+@pytest.mark.parametrize("partitions", [1, 1_000])
+def test_what_leaders_owe_is_added_up_only_while_the_lane_is_drained(partitions: int) -> None:
+    """Once in each turn it would cost as much as there are partitions."""
+    with rigged(CONFIG | {"safeproducer.mode": "auto"}, {1: 0.002}, {"a": partitions}) as rig:
+        for _ in range(2):
+            for number in range(partitions):
+                rig.produce("a", number)
+            served(rig, 1.0)
+        with mock.patch.object(Backlogs, "open", wraps=rig.engine.updates.holds.direct.backlogs.open) as added_up:
+            rig.produce("a", 0)
+            served(rig, 1.0)
+        assert not added_up.called
+        rig.close()

@@ -308,9 +308,12 @@ class Expiry:
             return None
         if lane.purge is not None:
             return self._tell_of_purged(lane, *lane.purge, now)
-        # What leaders do not owe is on its way, or gathers for linger.ms: it would fail with what is late.
-        comes = len(self._record_buffer.direct_native) > lane.owed
-        due = self.direct_lane(lane.backlogs, now, min((self._delivery.timeout or 0.0) / 4, _LONGEST_DRAINED) * comes)
+        longer = 0.0
+        if lane.draining:  # what leaders do not owe is on its way, or gathers for linger.ms: it would fail, too
+            left, timeout = lane.backlogs.open(), self._delivery.timeout or 0.0
+            comes = len(self._record_buffer.direct_native) > sum(left[tp] for tp in lane.silent)
+            longer = min(timeout / 4, _LONGEST_DRAINED) * comes
+        due = self.direct_lane(lane.backlogs, now, longer)
         if due is None and lane.draining:
             lane.drain(False)  # it was acknowledged after all
             return Wish.LOOK

@@ -258,11 +258,6 @@ class DirectLane(Lane):
         return frozenset(filter(self.is_silent, self._silent.copy()))
 
     @property
-    def owed(self) -> int:
-        """Of how many records, at most, leaders owe acknowledgements, by the last statistics."""
-        return sum(map(self.backlogs.open().__getitem__, self._silent.copy()))
-
-    @property
     def limited(self) -> bool:
         """Whether there is a partition that it takes nothing of, though that has no batch on probation."""
         return bool(self.rejected or self.failure or self.draining or self.gaps or self._silent or self.old)

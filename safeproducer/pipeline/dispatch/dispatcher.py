@@ -26,6 +26,8 @@ _AGAIN_EACH = 3e-5
 """Seconds from one look to the next for each partition on probation: ten times what a look at it takes."""
 _PREPARING_LANE = Hold(None, HoldReason.PREPARING_LANE)
 _FIRST_ACKNOWLEDGEMENT = Hold(None, HoldReason.FIRST_ACKNOWLEDGEMENT)
+_SHARED = (HoldReason.MAX_IN_FLIGHT, HoldReason.PROBING)
+"""An answer to another partition's batch may end the wait: they share the connection to a broker."""
 
 
 @dataclass(eq=False)
@@ -122,14 +124,15 @@ class Dispatcher(FactGatherer):
         lingers, rest_until = self.schedule.linger(now) > 0.0, now + LONGEST_REST
         occupied = set[int | None]()
         for buffer in tuple(self.record_buffer.busy.values()):
-            if now < buffer.look_at < NEVER and (lingers or not self._gathers(buffer)):
+            why = buffer.why
+            if now < buffer.look_at < NEVER and (lingers or why is None or why.reason is not HoldReason.LINGER):
                 due = min(due, buffer.look_at)
                 continue
             if self._is_on_probation(buffer, now):  # most that wait do at the beginning: no more is asked for those
                 due = min(due, now + self._again)
                 waits += 1
                 continue
-            if occupied and (why := self._behind_others(buffer)) is not None and why.node in occupied:
+            if occupied and why is not None and why.reason in _SHARED and why.node in occupied:
                 continue  # one was looked at: no more is asked for thousands of them at each answer
             buffer.looks()
             self._flush_timer.expect_rest(buffer, now)
@@ -141,22 +144,12 @@ class Dispatcher(FactGatherer):
                 if not buffer.unresolved:
                     self.record_buffer.settle(buffer, now)
             due = min(due, next_look)
-            if (why := self._behind_others(buffer)) is not None:
+            if (why := buffer.why) is not None and why.reason in _SHARED:
                 occupied.add(why.node)
                 next_look = 0.0
             buffer.rest(min(next_look, rest_until))
         self._again = max(LOOK_AGAIN, _AGAIN_EACH * waits)
         return min(due, self._flush_timer.trigger_flush(now))
-
-    @staticmethod
-    def _gathers(buffer: PartitionBuffer) -> bool:
-        return buffer.why is not None and buffer.why.reason is HoldReason.LINGER
-
-    @staticmethod
-    def _behind_others(buffer: PartitionBuffer) -> Hold | None:
-        """Its wait, if an answer to another partition's batch may end it: they share the connection to a broker."""
-        why = buffer.why
-        return why if why is not None and why.reason in (HoldReason.MAX_IN_FLIGHT, HoldReason.PROBING) else None
 
     def _is_on_probation(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether nothing has changed for records that wait for the first answer of their partition."""

@@ -117,8 +117,7 @@ class PartitionFacts(NamedTuple):
     - `rejected`: a quota rejected a batch, which goes first.
     - `miscounted`: the records name no partition, and lanes differ in how many there are.
     - `unknown`: no broker has told of the topic that they wait for, or records without a partition come first.
-    - `only_batch_lanes`: there is no direct lane. `must_batch`: that, or the next record must follow others there.
-    - `wishes`: what may end the wait.
+    - `only_batch_lanes`: no direct lane. `must_batch`: that, or it must follow others. `wishes`: what may end the wait.
     """
 
     node: int | None = None
@@ -284,8 +283,7 @@ def decide(facts: PartitionFacts, now: float) -> int | Hold:
 def depth(ack_time: float | None, longest_wait: float) -> int:
     """How many in-flight batches of a partition librdkafka may have at once.
 
-    A full batch may wait behind the one in flight for `longest_wait` seconds: an older one at the head of the queue
-    makes librdkafka busy-wait.
+    A full batch may wait behind the one in flight for `longest_wait` seconds: librdkafka busy-waits for an older one.
     """
     if ack_time is None:
         return 1

@@ -2,8 +2,7 @@
 
 A leader that does not know the producer, or has forgotten it in a rest (KIP-854), takes any batch as its beginning. If
 it rejects the first one for now, and takes the next, the first one is missing. So the first batch of a partition is
-alone until its answer. The danger is of one partition, and so is the wait: what one partition has had answered, or not,
-says nothing about another one.
+alone until its answer. The danger is of one partition, and so is the wait: no answer says anything about another one.
 
 Records that name no partition, before the topic is known, may be of any one. A partition waits until none of them can
 be under way to it, whatever becomes of the others.

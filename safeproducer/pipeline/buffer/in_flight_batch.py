@@ -248,8 +248,7 @@ class InFlightBatch:
         """By when it has left librdkafka's queue; long ago for a full one. Infinity while that is not sure enough.
 
         A busy broker thread may miss a flush trigger, and one more. What was flushed three times has left before half
-        of the time that an answer takes is over; not where threads wait so long for a processor that they miss any
-        number.
+        of the time that an answer takes is over; not where threads wait long for a processor, and miss any number.
         """
         if self.full:
             return -NEVER

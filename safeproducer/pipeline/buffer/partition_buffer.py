@@ -166,8 +166,7 @@ class PartitionBuffer:
         """Into `taken` the next batch for a lane: up to `count` records of up to `size` bytes, or one if it is larger.
 
         A record is there before it leaves here, so that at no moment nobody counts it. Records whose keys are bound to
-        another lane are set aside for that one. Each is looked at once here and taken once, so that the work is linear
-        in records, however keys are spread.
+        another lane are set aside for that one. Each is looked at once and taken once: the work is linear in records.
         """
         records, keys, own = self.records, self.keys, self.bound.get(lane)
         first, last = (own or records)[0], (records or own or records)[-1]

@@ -77,8 +77,7 @@ class Dispatcher(FactGatherer):
         self.schedule.alarm.end(self._round(now))
 
     def begin_renewal(self, error: KafkaError) -> bool:
-        """Have another native producer follow that of the direct lane, which met this fatal error; whether one will.
-        Any thread."""
+        """Have another native producer follow the direct lane's, which met this; whether one will. Any thread."""
         direct = self._holds.direct
         if direct is None or not self._delivery.renews or self.lanes.renewing.end is not None:
             return False

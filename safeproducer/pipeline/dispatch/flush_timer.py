@@ -62,8 +62,7 @@ class FlushTimer:
 
     def trigger_flush(self, now: float) -> float:
         """Send partial batches, and again while they are not reported: a busy broker thread misses a trigger."""
-        due = NEVER
-        needed: set[int] = set()
+        due, needed = NEVER, set[int]()
         for batch, (buffer, at) in tuple(self._due.items()):
             if not batch.left or now - batch.at > self._guard:
                 self.discard(batch)

@@ -42,8 +42,7 @@ class Holds:
         self._held_until: Mapping[int, float] = {}
         """Broker -> until when all its partitions are held at least."""
         self.apart: dict[TopicPartition, float] = {}
-        """Until when a partition waits alone, as its batches made one native producer after the other fail; UNPLACED:
-        all of the topic."""
+        """Until when a partition waits alone whose batches made native producers fail; UNPLACED: all of the topic."""
         self._told: dict[tuple[TopicPartition, str], float] = {}
 
     def lane_is_ready(self) -> None:
@@ -69,8 +68,7 @@ class Holds:
     def many(self) -> bool:
         """Whether partitions are many for the brokers, and each stays on one lane.
 
-        Then batches wait for connections, which take five requests at a time. Another lane would only be another queue,
-        whose topics are asked for one by one.
+        Batches wait for connections, which take five requests each. Another lane would only be another queue.
         """
         return len(self.buffers) > _MANY * max(1, len(self.partitions.nodes())) and not self.cluster.spreads
 
@@ -220,8 +218,7 @@ class Holds:
         return self.is_silent(buffer, now) or self.cluster.leader_state(buffer.tp, now).throttled_until is not None
 
     def is_owed(self, buffer: PartitionBuffer, hold: Hold, now: float) -> bool:
-        """Whether a broker owes the answer that this waits for, for longer than usual; none leads what has no
-        partition."""
+        """Whether a broker owes the answer that this waits for, for longer than usual. None leads UNPLACED."""
         owed = hold.reason.waits_for_answer and buffer.partition != UNPLACED and self.is_silent(buffer, now)
         return owed and not self.throttled_lately(buffer.tp, now) and self.cluster.coordinating(now) is None
 

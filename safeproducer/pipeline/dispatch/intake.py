@@ -34,8 +34,7 @@ _PLAIN = frozenset({bytes, type(None)})
 class Intake:
     """Any thread, but for `resume()`, which is the sender's.
 
-    - `suspended`: brokers may be worse off than the partition buffers tell: nothing goes directly until the sender has
-      looked.
+    - `suspended`: brokers may be worse off than buffers tell: nothing goes directly until the sender has looked.
     - `opened`: the direct path is, or is about to be. A record for an empty partition buffer goes directly then, though
       it had to wait when its thread looked: the next one would pass it.
     - `retired` makes what produce() raises when nobody sends any more. Nothing waits then, so each record is the first.
@@ -226,8 +225,7 @@ class Intake:
     ) -> bool:
         """Take records of one partition in one step; False when they must be taken one by one, and none was.
 
-        `sizes`: bytes of value and key of each. All have one timestamp, that of this call. Raises what produce() raises
-        when there is no room for all of them.
+        `sizes`: bytes of value and key of each. All have the time of this call. Raises as produce() where room lacks.
         """
         now = clock.monotonic()
         if (buffer := self._buffer_for_block(topic, partition)) is None:

@@ -117,10 +117,7 @@ class LaneChoice:
         return self.windows.budget(buffer.tp, now).size
 
     def lane_for(self, buffer: PartitionBuffer, now: float) -> BatchLane | None:
-        """The batch lane for the next batch; None while all are busy that could take it.
-
-        Where one lane after the other is used, it is the first one that is free: so few are used when few are needed.
-        """
+        """The batch lane for the next batch: the first that is free, so that few are used; None while all are busy."""
         if not self._delivery.spreads or buffer.partition == UNPLACED:
             return self._only_lane(buffer, now)
         busy = {batch.lane for batch in buffer.unresolved}

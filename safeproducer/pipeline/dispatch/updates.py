@@ -37,8 +37,7 @@ _IDLE_READS_WITH_WINDOWS = 5_000
 class ClientUpdates:
     """Written by the sender's thread; throttle times and texts come from the threads that serve.
 
-    `changed` asks the sender to look again, at all; `heard`, at topics of which a broker has told. It holds no native
-    producer.
+    `changed` asks the sender to look again, at all; `heard`, at these topics. It holds no native producer.
     """
 
     def __init__(self, delivery: Delivery, holds: Holds, failures: Failures, counters: DeliveryCounters) -> None:

@@ -1,8 +1,7 @@
 """The lane of the direct path: how it starts, what it has not had answered, and what a purge left.
 
 librdkafka's counts go on for as long as the native producer lives, whoever owns it. All that was learned from them
-therefore goes over to the next owner together with it: measured against nothing, the records of the former owner would
-count as the new one's.
+therefore goes over to the next owner with it: measured against nothing, records of the former one would be the next's.
 """
 
 from __future__ import annotations
@@ -130,8 +129,7 @@ class UnsentRecords:
 class DirectLaneCounts:
     """The sender changes it; any thread may ask.
 
-    `since`: what is older than that is of a former owner. `suspects`: partitions of which a purge may have ended
-    records, until its reports tell.
+    `since`: what is older is of a former owner. `suspects`: what a purge may have ended records of, until reports tell.
     """
 
     def __init__(self, since: float = 0.0) -> None:
@@ -315,8 +313,7 @@ class DirectLane(Lane):
             self.purge = None
 
     def purging(self, now: float, within: str = "") -> None:
-        """It is about to be purged, unless it was: what it has of its partitions may be in the log, or get there
-        late."""
+        """It is about to be purged, unless it was: what it has may be in the log, or get there late."""
         if self.purge is not None:
             return
         self.purge = now, within

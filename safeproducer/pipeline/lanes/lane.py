@@ -1,7 +1,6 @@
 """What rules and deadlines ask of a lane: a native producer with one producer ID. When another one follows it.
 
-Threads of the application produce into the direct lane, and librdkafka makes its batches. The sender hands whole
-batches over to the batch lanes.
+Threads of the application produce into the direct lane, whose batches librdkafka makes; the sender into batch lanes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The batch lanes of one producer: made when they are needed, given up when they are not, replaced when they fail.
 
 The first is the one that tells of the cluster by its statistics. The others are made with those switched off, unless
-the application wants them: each is a metadata cache, a set of connections and three threads of its own, and would say
-the same.
+the application wants them: each is a metadata cache, connections and three threads, and would say the same.
 
 A lane that cannot be made is tried again later.
 """

@@ -85,8 +85,7 @@ _SYSLOG = {50: 0, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 5, logging
 
 
 class SessionLog:
-    """The log of a transactional producer. It tells of a lost request before librdkafka sends that again, which
-    statistics do too late.
+    """The log of a transactional producer. It tells of a lost request before that is sent again, unlike statistics.
 
     `lost`: how often a connection ended, or a request got no answer in time. `session`: the present epoch. The
     application gets the lines that it would have without this, on stderr if it gave no logger.
@@ -145,8 +144,7 @@ lane beside a direct one. A further lane, whose statistics concern the applicati
 class NativeProducers:
     """`first()` and `further()` on the thread that constructs, `batch_lane()` on the sender's.
 
-    `taken`: what a former producer with an equal configuration has left, each with its log. `reusable`: whether another
-    producer may have those that are made.
+    `taken`: what a former producer of an equal configuration left, each with its log. `reusable`: a next one may.
     """
 
     def __init__(self, settings: Settings, events: ClientEvents, taken: Sequence[tuple[Any, LaneLog | None]]) -> None:

@@ -251,7 +251,7 @@ def test_a_thread_that_forks_at_work_ends_it_in_the_child(fork: Callable[[], int
         assert in_child(fork, body) == 0
 
 
-CHILD = """
+CHILD = '''
 import multiprocessing as mp, os, sys
 from concurrent.futures import ProcessPoolExecutor
 from safeproducer import Hook, SafeProducer
@@ -265,9 +265,18 @@ class Told(Hook):
         os.write(1, f"{event.reason} {event.count}\\n".encode())
 
 
+def made(*hooks):
+    """It has looked up its broker's address: a child that is forked meanwhile can look up none (glibc)."""
+    errors = []
+    made = SafeProducer({**CONFIG, "error_cb": errors.append}, hooks=hooks)
+    while not errors:
+        made.poll(0.05)
+    return made
+
+
 def work(more=None):
     global producer
-    producer = SafeProducer(CONFIG, hooks=[Told()])
+    producer = made(Told())
     for _ in range(7):
         producer.produce("t", b"x")
     if more is not None:
@@ -291,7 +300,7 @@ if __name__ == "__main__":
         with ProcessPoolExecutor(1, mp_context=mp.get_context("fork")) as pool:
             pool.submit(work).result()
     else:
-        before = SafeProducer(CONFIG)
+        before = made()
         context, target, arguments = {
             "fork": ("fork", work, ()),
             "spawn": ("spawn", work, ()),
@@ -304,7 +313,7 @@ if __name__ == "__main__":
         child.start()
         child.join()
         before.close()
-"""
+'''
 LOST = "interpreter exit 7"
 
 

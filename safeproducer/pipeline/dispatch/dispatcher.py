@@ -131,10 +131,10 @@ class Dispatcher(FactGatherer):
                 due = min(due, now + self._again)
                 waits += 1
                 continue
+            self._flush_timer.expect_rest(buffer, now)
             if occupied and why is not None and why.reason in _SHARED and why.node in occupied:
                 continue  # one was looked at: no more is asked for thousands of them at each answer
             buffer.looks()
-            self._flush_timer.expect_rest(buffer, now)
             next_look = NEVER
             if buffer.waiting:
                 next_look = self._hand_over(buffer, now)

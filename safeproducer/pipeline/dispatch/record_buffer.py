@@ -332,12 +332,13 @@ class RecordBuffer:
                 held_bytes += other.bytes
         if not blocked:
             return records, held_bytes, any(other is not buffer and other.waiting for other in self.all)
-        sick, throttled = self.silent(now), set(self._holds.cluster.throttle.deadlines(now))
+        cluster, sick = self._holds.cluster, self.silent(now)
+        throttled = set(cluster.throttle.deadlines(now))
         silent = {leader_of(*tp) for tp in sick}
         if self._holds.partitions.nodes() - {node} - throttled - silent:
             return records, held_bytes, True
         # A leader that refuses one partition serves others.
-        serves = {node for node in silent - throttled if self._holds.cluster.answers(node, now - _SERVES)}
+        serves = {node for node in silent - throttled if cluster.answers(node, now - _SERVES)}
         others = any(other.tp not in sick and leader_of(*other.tp) in serves for other in self.all)
         return records, held_bytes, others
 

@@ -440,13 +440,12 @@ CASES = {
     ),
     "throttle time over, not enough replicas": Case(
         lambda scene: _too_few(scene, throttle=1_500),
-        "broker 1 answers, with errors",
+        r"min.insync.replicas is 2: writes with acks=all are refused \(NOT_ENOUGH_REPLICAS\)",
         "replicas, refused, silent, unreachable",
-        "leader_silent",
-        "refusing",
-        cure=_LEADER_CURE,
+        None,
+        "replication",
+        cure="Bring broker 2 back",
         before="throttle",
-        lasts=0.2,
         end=lambda scene: scene.control.start(2),
     ),
     "leader silent": Case(

@@ -14,15 +14,16 @@ from confluent_kafka.cimpl import KafkaError, KafkaException
 from safeproducer import ReplicationSnapshot, Snapshot
 from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics, sent_between
 from safeproducer.pipeline.cluster import replication
-from safeproducer.pipeline.cluster.asker import Asker
+from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.inspection import explanation
 from safeproducer.policy.client_reports import BUNCH, MANY, PartitionInfo, PartitionMetadata
+from safeproducer.policy.diagnosis import Attempts
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.replication import CONFIGS, Side
 from safeproducer.policy.throttle import Throttle
-from safeproducer.policy.types import ReplicationState, TopicPartition
+from safeproducer.policy.types import NEVER, ReplicationState, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.config import parse
 from safeproducer.snapshot import PartitionSnapshot
@@ -507,6 +508,35 @@ def test_below_the_minimum_is_known_while_a_follower_hangs(rig: Rig) -> None:
     rig.play(10)
     assert (rig.said().delays, rig.said().minimum) == (True, 2)
     assert len(rig.people.warnings) == 1
+
+
+def test_replicas_are_asked_for_once_a_leader_refuses(rig: Rig) -> None:
+    """They may be why: the cause is known before the leader counts as silent."""
+    rig.play(5)
+    loses(rig, 2)
+    rig.cluster.attempts[TP] = Attempts(0, 0, 5, rig.now - 0.5, rig.now, 1)
+    rig.play(1.5)
+    assert (rig.said().delays, rig.said().minimum) == (True, 2)
+    rig.brokers.metadata = []
+    rig.play(20)
+    assert len(rig.brokers.metadata) < 10, "no more once nothing is sent again"
+
+
+def test_configs_that_are_wanted_while_others_are_asked_for_are_not_forgotten(rig: Rig) -> None:
+    """The question is the same: those of a topic, and of the broker that leads it."""
+    asker, asked = rig.asker, list[int]()
+    question = Question(replication.CONFIGS, 1, "")
+
+    def ask(*_: object) -> float:
+        if not asked:
+            asker.want(question, ask, rig.now)  # by the sender, meanwhile
+        asked.append(1)
+        return NEVER
+
+    asker.want(question, ask, rig.now)
+    while (due := asker.next(rig.now)[0]) is not None:
+        asker.ask(due)
+    assert len(asked) == 2
 
 
 def test_a_missing_right_is_tried_again_in_an_hour(rig: Rig) -> None:

@@ -115,10 +115,10 @@ class Asker(BackgroundThread):
 
     def ask(self, question: Question) -> None:
         """Ask, and note when to ask again."""
-        step, failed = next_step(), None
+        step, failed, asked = next_step(), None, self._wanted[question]
         try:
             self._admin = admin = self._admin or self._make()
-            again = self._wanted[question][0](admin, question)
+            again = asked[0](admin, question)
         except Exception as error:  # whatever the client raises, and what it reads from brokers
             again, (what, node, topic) = None, question
             whom = "the cluster" if node is None else f"broker {node}"
@@ -127,9 +127,10 @@ class Asker(BackgroundThread):
         if again is None:
             failed, again = _after_failure(self._asked.get(question, _FRESH).failed)
         self._asked[question] = _Asked(clock.monotonic() + again, step, failed)
-        if again == NEVER:  # what is wanted from now on is asked anew
-            self._wanted.pop(question, None)
+        if again == NEVER:  # what was wanted meanwhile, or is from now on, is asked anew
             self._asked.pop(question, None)
+            if self._wanted.get(question) is asked:
+                self._wanted.pop(question, None)
         self._answered()
 
     def stop(self) -> None:

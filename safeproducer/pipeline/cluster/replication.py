@@ -2,9 +2,9 @@
 
 Metadata is asked for when a topic is first used, then each minute, and every 5 s while a replica is out of sync: by a
 lane, and for many topics by the admin client, in bunches. A lane may be bound to the broker that hangs, and so may an
-admin client that was kept. So while a leader is silent a client that is made for one question asks: the leader, or else
-another broker. Configs are asked for only while something is
-unusual; beside that the hourly question of KIP-854 brings those of topics along.
+admin client that was kept. So while a leader is silent, or refuses for now, a client that is made for one question
+asks: the leader, or else another broker. Configs are asked for only while something is unusual; beside that the hourly
+question of KIP-854 brings those of topics along.
 """
 
 from __future__ import annotations
@@ -24,16 +24,7 @@ from safeproducer.pipeline.cluster.cluster_view import ClusterView, Configs, nex
 from safeproducer.pipeline.cluster.metadata import NO_LANE, Metadata
 from safeproducer.pipeline.notifications import Notifications
 from safeproducer.policy.client_reports import BUNCH, MANY, PartitionInfo, TopicMetadata
-from safeproducer.policy.replication import (
-    LAG_TIME,
-    MINIMUM,
-    Facts,
-    Replicas,
-    Side,
-    ThrottledReplicas,
-    Verdict,
-    judge,
-)
+from safeproducer.policy.replication import LAG_TIME, MINIMUM, Facts, Replicas, Side, ThrottledReplicas, Verdict, judge
 from safeproducer.policy.types import NEVER, ReplicationState, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import Delivery
@@ -93,7 +84,7 @@ class _Topic:
 class Replication:
     """`look()` on the sender's thread, the asker asks, any thread has `known()`.
 
-    - `topics()`: those in use. `silent`: partitions whose leader owes an acknowledgement.
+    - `topics()`: those in use. `silent`: partitions whose leader owes an acknowledgement, or refuses for now.
     - `schedule`: a heap of when to look at which topic. `due`: those that a bunch is to be asked for.
     - `wanted`: by broker to be asked, whose configs. `asked`: by broker or topic, when they were asked for last.
     - `sent`: when that was measured last, by which statistics, and bytes/s by partition.
@@ -130,7 +121,8 @@ class Replication:
             return NEVER
         if now < self._look_at:
             return self._next(now)
-        self._look_at, self._silent = now + _LOOK_EVERY, silent(now)
+        tried = {tp for tp, it in self._cluster.attempts.copy().items() if it.refused and now < it.at + UNUSUAL}
+        self._look_at, self._silent = now + _LOOK_EVERY / (2 if tried else 1), tried.union(silent(now))
         self._measure(now)
         if len(topics := self._topics()) != len(self._by_topic):
             self._meet(set(topics), now)
@@ -216,8 +208,7 @@ class Replication:
         return SILENT
 
     def _ask_configs(self, admin: Admin, question: Question) -> float:
-        node, at = cast("int", question.node), clock.monotonic()
-        alive = self._cluster.partitions.alive
+        node, at, alive = cast("int", question.node), clock.monotonic(), self._cluster.partitions.alive
         keys, address = self._wanted.pop(node, ()), alive.get(node)
         with suppress(KafkaException):
             asked = admin.at(address) if self._silent and address else admin

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import re
 import threading
@@ -14,10 +15,15 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from safeproducer import FatalError, HoldReason, SafeProducer
+from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
+from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.policy.decision import Hold
 from safeproducer.policy.diagnosis import Attempts, Cause, told_first
+from safeproducer.policy.throttle import Throttle
+from safeproducer.policy.types import DIRECT_LANE
 from safeproducer.runtime import clock
+from safeproducer.settings.config import parse
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.fake.handlers import metadata
 from safeproducer.testing.fake.state.sasl import Credentials
@@ -586,6 +592,81 @@ def test_a_coordinator_that_keeps_a_transaction_waiting_is_named(
     until(producer, lambda: not call.is_alive())
     assert nothing_blamed(producer)
     assert "coordinator" not in producer.explain()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_broker_that_owes_all_answers_is_named_before_it_counts_as_silent(
+    cluster: FakeCluster, make: Make, mode: str
+) -> None:
+    """Nor does a record at another broker wait for it. Until then it is no reason to be restarted."""
+    producer, told = make(mode), set[str]()
+
+    def named() -> bool:
+        text, ok = said(producer), producer.health(unresolved_for=0).ok
+        told.update(["soon"] if ok and "broker 2 has not answered for" in text else [])
+        assert "acknowledgements of t [0]" not in text
+        return "broker 2 acknowledges nothing of t [1]" in text and not producer.health(unresolved_for=0).ok
+
+    for _ in range(5):  # a machine that is busy may show no statistics in between
+        cluster.pause(2)
+        for partition in range(3):
+            producer.produce("t", b"x", partition=partition)
+        until(producer, named)
+        cluster.resume(2)
+        until(producer, lambda: producer.snapshot().unresolved == 0)
+        if told:
+            break
+    assert told == {"soon"}
+    assert until(producer, lambda: nothing_blamed(producer)) < OVER
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_client_that_sends_nothing_until_a_broker_that_hangs_answers_names_that_one(
+    cluster: FakeCluster, make: Make, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    """librdkafka takes another epoch after a refusal, once all is answered: each leader was called silent."""
+    producer = make(mode)
+    cluster.pause(2)
+    cluster.fail_next("Produce", 10, topic="u")
+    producer.produce("t", b"x", partition=1)
+    refused = next(number for number in range(3) if cluster.leader("u", number)[0] != 2)
+    producer.produce("u", b"x", partition=refused)
+
+    def send() -> None:
+        producer.produce("t", b"x", partition=0)
+
+    named = "nothing is sent until broker 2 has answered what is under way"
+    until(producer, lambda: named in said(producer), send)
+    end = time.monotonic() + 4.0
+    while time.monotonic() < end:
+        send()
+        producer.poll(0.02)
+        assert named in said(producer, "t", 0)
+        assert not re.search(r"broker [13](, its leader,)? acknowledges", said(producer))
+    assert codes(producer) >= {"coordinator", "refused"}
+    assert not producer.health(unresolved_for=0.5).ok
+    until(producer, lambda: named in re.sub(r" \(127\.0\.0\.1:\d+\)", "", caplog.text))
+    cluster.resume(2)
+    until(producer, lambda: producer.snapshot().unresolved == 0)
+    until(producer, lambda: named not in said(producer))
+
+
+def statistics(at: float, sent: int, age: float, disconnects: int) -> Statistics:
+    """Of a client that has given its leader, which is broker 1, records of t [0]; broker 2 was lost so often."""
+    broker = BrokerStatistics("b", "UP", 0, 9, 9, 9, 0, 0, None)
+    brokers = {1: broker, 2: dataclasses.replace(broker, disconnects=disconnects)}
+    rows = {("t", 0): PartitionStatistics(1, 0, 0, 0, sent, 5, 0)}
+    return Statistics(at, 7, 0, 0, 0, brokers, rows, {"t": age})
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_what_librdkafka_asks_for_as_it_lost_a_broker_tells_no_error(lost: int) -> None:
+    """It asks who leads, then: KAFKA_STORAGE_ERROR was named where replicas were missing."""
+    cluster = ClusterView(parse(({"bootstrap.servers": "x"},), {}).delivery, Throttle())
+    for look in range(4):
+        cluster.update(DIRECT_LANE, statistics(100.0 + look / 2, 5 * look, 0.1, lost if look else 0))
+    told = cluster.attempts["t", 0].cause(("t", 0), 1, 102.0).sentence
+    assert ("KAFKA_STORAGE_ERROR" in told) is not bool(lost)
 
 
 @pytest.mark.parametrize("mode", MODES)

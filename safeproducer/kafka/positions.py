@@ -61,8 +61,7 @@ class Positions:
 
     def send_to(self, producer: Any, partition: int, offset: int, metadata: str) -> None:
         position = TopicPartition(self._topic, partition, offset, metadata)
-        group = self._consumer.consumer_group_metadata()
-        producer.send_offsets_to_transaction([position], group, self._timeout)
+        producer.send_offsets_to_transaction([position], self._consumer.consumer_group_metadata(), self._timeout)
 
     def close(self) -> None:
         self._consumer.close()

@@ -16,7 +16,7 @@ import json
 import re
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -39,6 +39,7 @@ class BrokerStatistics:
     - `timeouts`: requests that were given up without an answer.
     - `rtt_floor`: the shortest round trip since the previous statistics, None when there was no answer.
     - `bytes`: sent, requests of all kinds. `disconnects`: connections that were lost.
+    - `open_since`: since when statistics have shown a request without its answer, and no answer; NEVER if they do not.
     """
 
     name: str
@@ -52,6 +53,7 @@ class BrokerStatistics:
     rtt_floor: float | None
     bytes: int = 0
     disconnects: int = 0
+    open_since: float = NEVER
 
 
 class PartitionStatistics(NamedTuple):
@@ -104,8 +106,8 @@ class Statistics:
     `partitions` partition -1 is where records wait whose partition is not chosen yet. `metadata_ages`: topic -> seconds
     since this client got its metadata; 0 also while it has none. `begun`: address and ID -> (state, seconds in it) of
     connections that are not ready. `no_id_yet`: an idempotent one that never had a producer ID, and has sent nothing.
-    `texts`: what the text has of a partition -> what that says, None for nothing. `asks_id`: (since when it has asked
-    for a producer ID, whether it has waited for an answer for a second), NEVER if it does not.
+    `texts`: what the text has of a partition -> what that says, None for nothing. `asks_id`: (since when it has sent
+    nothing, as it has no producer ID or changes its epoch; librdkafka's state of that), NEVER if it does.
     """
 
     at: float
@@ -119,7 +121,7 @@ class Statistics:
     begun: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     texts: Texts = field(default_factory=dict, repr=False, compare=False)
     no_id_yet: bool = False
-    asks_id: tuple[float, bool] = (NEVER, False)
+    asks_id: tuple[float, str] = (NEVER, "")
     coordinator: Coordinator | None = None
 
     def never_sent(self, tp: TopicPartition, count: int) -> bool:
@@ -129,23 +131,21 @@ class Statistics:
         return self.no_id_yet or (entry is not None and not entry.sent and entry.accepted >= count)
 
 
-_LONGEST_AGE = 10**12
-"""Milliseconds: what librdkafka tells beyond that is no age."""
+_LONGEST_AGE = 10**12  # milliseconds: what librdkafka tells beyond that is no age
 
 
 _BEGUN = ("CONNECT", "SSL_HANDSHAKE", "APIVERSION_QUERY", "AUTH_HANDSHAKE", "AUTH_LEGACY", "AUTH_REQ")
 """States of a connection that waits for what is at its other end."""
 
 
-_ASKS = "WaitPID", "RequestPID"
-"""States of a client that needs a producer ID: it has asked for one, or is about to, again after an error."""
+_ASKS = "WaitPID", "RequestPID", "DrainReset", "DrainBump"
+"""States of a client that has asked for a producer ID, or is about to; or sends nothing until all is answered."""
 _NO_ANSWER = 1_000  # milliseconds within which a broker answers
+_STOPPED = 1.0  # seconds without statistics: this process had no time
 _OF_TRANSACTIONS = "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"
 _UNKNOWN = Coordinator("", False, NEVER, -1, False)
-_MALFORMED = LookupError, TypeError
-"""A field is missing, or of another type."""
-_BEGIN = '{ "partition":'
-"""The first field of a partition, as librdkafka writes it."""
+_MALFORMED = LookupError, TypeError  # a field is missing, or of another type
+_BEGIN = '{ "partition":'  # the first field of a partition, as librdkafka writes it
 _UNREAD = re.compile(r'"(?:toppars|batchsize|batchcnt)": ?\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}')
 _NUMBER = re.compile(r"-?\d{1,10}")
 _COUNTED = itemgetter("leader", "msgs_inflight", "msgq_cnt", "txmsgs", "msgs", "acked_msgid")
@@ -169,13 +169,14 @@ def read(text: str, before: Statistics | None = None) -> Statistics | None:
         return None
     producer_id, producer_epoch = _identity(document.get("eos"))
     partitions = _partitions(document, list(told.values()))
-    lists = _brokers(document), partitions, _ages(document), _begun(document), told
+    known = {} if before is None or at - before.at > _STOPPED else before.brokers
+    lists = _brokers(document, at, known), partitions, _ages(document), _begun(document), told
     eos: Any = _entries(document, "eos")
     no_id_yet = producer_id is None and eos.get("epoch_cnt") == 0
     state, age = eos.get("idemp_state"), _count(eos, "idemp_stateage")
     asks = min(at, NEVER if before is None else before.asks_id[0]) if state in _ASKS else NEVER
     coordinator = _coordinator(document, at, before.coordinator if before else None)
-    of_id = (asks, state == _ASKS[0] and age >= _NO_ANSWER), coordinator
+    of_id = (asks, _ASKS[1] if state == _ASKS[0] and age < _NO_ANSWER else state), coordinator
     return Statistics(at, producer_id, producer_epoch, messages, message_bytes, *lists, no_id_yet, *of_id)
 
 
@@ -260,13 +261,15 @@ def _identity(eos: Any) -> tuple[int | None, int | None]:
     return (producer_id, epoch) if producer_id >= 0 and epoch >= 0 else (None, None)
 
 
-def _brokers(document: Any) -> dict[int, BrokerStatistics]:
+def _brokers(document: Any, at: float, before: Mapping[int, BrokerStatistics]) -> dict[int, BrokerStatistics]:
     found = {}
     for entry in _entries(document, "brokers").values():
         try:
             node = _integer(entry, "nodeid")
             if node >= 0:
-                found[node] = _broker(entry)
+                one, was = _broker(entry), before.get(node)
+                since = was.open_since if was is not None and was.received == one.received else at
+                found[node] = replace(one, open_since=min(at, since)) if one.outstanding else one
         except (OverflowError, *_MALFORMED):
             continue
     return found
@@ -363,10 +366,8 @@ def sent_between(before: Statistics, after: Statistics) -> dict[TopicPartition, 
     return {tp: max(0, grown * sent.get(node, 0) / parts[node]) / (after.at - before.at) for tp, node, grown in counts}
 
 
-_SAME = 60.0
-"""Seconds that statistics may wait to be served; a difference up to that is no other clock."""
-_KEPT = 120
-"""Looks that are remembered: the wall clock may be set, and what was known before is wrong then."""
+_SAME = 60.0  # seconds that statistics may wait to be served; a difference up to that is no other clock
+_KEPT = 120  # looks that are remembered: the wall clock may be set, and what was known before is wrong then
 
 
 class LibrdkafkaClock:

@@ -14,9 +14,7 @@ from safeproducer.runtime import clock
 from safeproducer.snapshot import Health, HealthReason, Snapshot
 
 _HOLDS = HoldReason.LEADER_SILENT, HoldReason.UNKNOWN_TOPIC, HoldReason.NO_BROKER
-_LASTS = frozenset(
-    {*_HOLDS, "replication", "coordinator", "client_error", "refusing", "expired", "not_polled", "callback"}
-)
+_LASTS = {*_HOLDS, "replication", "coordinator", "client_error", "refusing", "expired", "not_polled", "callback"}
 """Codes of what waiting does not mend."""
 _MOST_REASONS = 5
 _ENDED = {"fatal": "Close it and make a new one.", "closed": "Make a new one.", "forked": "Make a new one here."}
@@ -38,8 +36,8 @@ def check(engine: Engine, inspection: Inspection, unresolved_for: float, timeout
         age, tp = located.ages.get((row.topic, row.partition)), (row.topic, row.partition)
         if age is not None and age < unresolved_for and tp not in located.lost:
             continue
-        if not causes:
-            late = timeout and age is not None and age >= timeout  # purged, and its report is on its way
+        late = timeout and age is not None and age >= timeout  # purged, and its report is on its way
+        if late or not causes:
             code, cure = ("expired", HoldReason.EXPIRY.cure) if late else ("waiting", None)
             told.append(Cause(code, waits(count, of=f" for {tp_name(row)}"), cure, age))
         told += causes if age is None else [one if one.code in LOST else one._replace(since=age) for one in causes]

@@ -32,6 +32,7 @@ _ENDED = {
     "forked": "This producer was made before a fork and does not work in this process; make a new one here.",
 }
 _LONG_LINGER = 0.5
+_HANGS = 0.9  # seconds in statistics, which come each half second; a whole one then
 LOST = "expired", "refused"  # codes of what became of records that wait no more
 _FATAL = "It met a fatal error and takes no more records; close it and make a new one. "
 
@@ -170,16 +171,22 @@ class Inspection:
         account = self._account(silent, None, {tp for tp, age in ages.items() if age < least and tp not in lost})
         for row in filter(stops, account.partitions):
             silent.pop((row.topic, row.partition), None)  # the replicas are the cause, also of records that name none
-        sent: Counter[TopicPartition] = Counter()
+        sent, hangs = Counter[TopicPartition](), dict[int, float]()
         for told in cluster.statistics.values():
             sent.update({tp: left for tp, it in told.partitions.items() if (left := it.in_flight + it.queued)})
+            if now < told.at + LATE:
+                hangs |= {node: age for node, it in told.brokers.items() if (age := told.at - it.open_since) >= _HANGS}
         topics = {row.topic for row in account.partitions} | {topic for topic in (asked,) if topic is not None}
         counts = {topic: partitions.count(topic) for topic in topics if partitions.known(topic)}
         missing = {topic: clause for topic in topics if (clause := partitions.missing_clause(topic))}
         reports = counters.report_queue.reports.by_partition(counters.topics.copy())
-        owed = {*cluster.attempts.copy(), *silent, *(sent if cluster.slow(now) else ())}
+        owed = {*cluster.attempts.copy(), *silent, *(sent if cluster.slow(now) or hangs else ())}
         sick = {tp: tuple(cluster.sick(tp, now, losses.refused(tp))) for tp in owed}
         sick |= {tp: (diagnosis.silent(tp, node),) for tp, node in silent.items() if not sick[tp]}
+        for tp in sent if hangs else ():
+            node = partitions.leader(*tp)
+            if node is not None and node in hangs and not (sick[tp] or engine.holds.throttled_lately(tp, now)):
+                sick[tp] = (diagnosis.slow(node, hangs[node], hangs[node], f"{tp[0]} [{tp[1]}]", False),)
         for (topic, _), age in sorted(ages.items(), key=itemgetter(1)):  # of those that name none it may not be known
             ages[topic, UNASSIGNED] = age
         last, blocked = engine.failures.last.copy(), engine.serving.blocked(now)

@@ -1,4 +1,4 @@
-"""What keeps a client waiting that needs a producer ID, or the coordinator of transactions."""
+"""What keeps a client waiting that needs a producer ID or another epoch, or the coordinator of transactions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from safeproducer.policy.diagnosis import SLOW, Cause, What
+from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import DIRECT_LANE, NEVER
 
 _RECENT = 2.5
@@ -26,11 +27,17 @@ class Call(NamedTuple):
 _TRIED_AGAIN = "answers with errors that librdkafka tries again, as while it moves or is not ready"
 
 
-def _without_id(since: float, open_: bool, now: float) -> Cause | None:
-    """A client has asked for a producer ID since then; whether one question is `open_`."""
+def _sends_nothing(told: Any, now: float) -> Cause | None:
+    """A client, by its Statistics, has asked for a producer ID for long, or may not change its epoch yet."""
+    since, state = told.asks_id
     if now < since + SLOW:
         return None
-    how = "a request for one has no answer" if open_ else f"who is asked for one {_TRIED_AGAIN}"
+    if state.startswith("Drain"):
+        hang = [f"broker {node}" for node, it in sorted(told.brokers.items()) if it.open_since < told.at]
+        whom, cure = " and ".join(hang) or "each broker", HoldReason.LEADER_SILENT.cure
+        clause = f"as a record was refused or expired, nothing is sent until {whom} has answered what is under way"
+        return Cause("coordinator", f"{clause}, for {now - since:.0f} s so far", cure, now - since, clause)
+    how = "a request for one has no answer" if state == "WaitPID" else f"who is asked for one {_TRIED_AGAIN}"
     told = f"no broker has given this client a producer ID for {now - since:.0f} s: {how}"
     cure = "See whether the cluster has a controller, and what the brokers' logs say of InitProducerId."
     return Cause("coordinator", told, cure, now - since, "no broker gives this client a producer ID: " + how)
@@ -39,8 +46,8 @@ def _without_id(since: float, open_: bool, now: float) -> Cause | None:
 def coordinating(calls: Mapping[str, Call], statistics: Mapping[int, Any], now: float) -> Cause | None:
     """Why a call waits, by the last Statistics of each lane, or what does without a call; None when nothing does."""
     if (call := next(iter(tuple(calls.values())), None)) is None:
-        asks: tuple[float, bool] = min([one.asks_id for one in tuple(statistics.values())], default=(NEVER, False))
-        return _without_id(*asks, now)
+        first = min(tuple(statistics.values()), key=lambda one: one.asks_id[0], default=None)
+        return first and _sends_nothing(first, now)
     found = statistics.get(DIRECT_LANE)
     told = found if found is not None and now < found.at + _RECENT else None
     adds = told is not None and any(row.queued and not row.in_flight for row in told.partitions.values())

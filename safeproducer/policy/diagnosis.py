@@ -155,8 +155,7 @@ def advertised(cure: str, node: int | None, told_by: str) -> str:
     return cure if node is None else cure.replace("bootstrap.servers", setting, 1)
 
 
-_BEGINS_WITHIN = 1.0
-"""Seconds that a connection may take to get ready, long round trips included."""
+_BEGINS_WITHIN = 1.0  # seconds that a connection may take to get ready, long round trips included
 _LISTENS = "Check that a broker listens there, with TLS or without it as security.protocol says"
 
 
@@ -181,8 +180,7 @@ def throttling(node: int, until: float, now: float) -> Cause:
     if until > now:
         lasts = f"the quota of {who} throttles this client for another {until - now:.1f} s"
         return Cause(why, lasts, why.cure, what=about)
-    ended = f"the quota of {who} throttled this client until {now - until:.1f} s ago"
-    return Cause(why, ended, what=about, over=True)
+    return Cause(why, f"the quota of {who} throttled this client until {now - until:.1f} s ago", what=about, over=True)
 
 
 def cut(node: int, times: int, since: float, last: float) -> Cause:
@@ -271,9 +269,10 @@ SLOW = 1.0
 """Seconds: brokers answer sooner, however long the round trip is."""
 
 
-def slow(node: int, seconds: float, since: float, name: str = "records") -> Cause:
-    """A broker answers late, also for the partition of this name."""
-    clause = f"broker {node} takes {seconds:.1f} s for each answer, and so for acknowledgements of"
+def slow(node: int, seconds: float, since: float, name: str = "records", answers: bool = True) -> Cause:
+    """A broker answers late, also for the partition of this name; or it has not answered for so long."""
+    how = f"takes {seconds:.1f} s for each answer, and so for"
+    clause = f"broker {node} {how if answers else f'has not answered for {seconds:.1f} s: no'} acknowledgements of"
     cure = "Look at that broker's load and disks, at the followers of its partitions and at the network between."
     return Cause("slow", f"{clause} {name}", cure, since, clause, name, What("broker", node))
 
@@ -336,8 +335,7 @@ class Located(NamedTuple):
             owed = row.unresolved - reports[tp] - elsewhere[row.topic] * (row.partition < 0)
             if self.blocked is not None:
                 owed = min(owed, row.held + self.blocked[1](tp))
-            unplaced = max(0, row.held - row.unresolved)
-            elsewhere[row.topic] += unplaced
+            elsewhere[row.topic] += max(0, row.held - row.unresolved)
             if (count := max(owed, row.held, 0)) or tp in self.lost:
                 yield row, count
 
@@ -374,8 +372,7 @@ class Located(NamedTuple):
         elif held and why is not None:
             asked = row.topic in self.counts and not hides
             cure = why.cure if asked or why is not HoldReason.UNKNOWN_TOPIC else None
-            told = f"{tp_name(row)} {row.why}"
-            yield Cause(why, told, cure, None, f"the partition {row.why}{window}", held, about)
+            yield Cause(why, f"{tp_name(row)} {row.why}", cure, None, f"the partition {row.why}{window}", held, about)
         yield from [one for one in matters if one.code != why] if held else matters
         yield from [one for one in sick if one.code != why] if held else sick
         if lost := self.lost.get(tp):

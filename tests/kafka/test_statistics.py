@@ -291,6 +291,25 @@ def test_any_json_in_the_places_of_brokers_and_topics(brokers: Any, topics: Any,
     assert (found.messages, found.message_bytes) == (2, 3)
 
 
+def test_requests_are_open_since_the_statistics_that_showed_them_first() -> None:
+    """As long as none is answered; while this process is stopped, nobody can tell."""
+
+    def told(at: float, outstanding: int, received: int, before: Statistics | None = None) -> Statistics:
+        counts = {"waitresp_cnt": outstanding, "rx": received, "tx": 9, "txretries": 0, "req_timeouts": 0}
+        broker = {"name": "b", "state": "UP", "nodeid": 1, "req": {"Produce": 9}, "rtt": {"cnt": 0}, **counts}
+        text = json.dumps({"ts": int(at * 1e6), "msg_cnt": 0, "msg_size": 0, "brokers": {"b": broker}})
+        found = read(text, before)
+        assert found is not None
+        return found
+
+    first = told(10.0, 2, 5)
+    again = told(10.5, 4, 5, first)
+    assert [one.brokers[1].open_since for one in (first, again)] == [10.0, 10.0]
+    assert told(11.0, 4, 6, again).brokers[1].open_since == 11.0
+    assert told(11.0, 0, 9, again).brokers[1].open_since == NEVER
+    assert told(17.0, 4, 5, again).brokers[1].open_since == 17.0
+
+
 def test_a_question_for_a_producer_id_has_no_answer_once_a_second_has_passed() -> None:
     """A client asks each half second where brokers answer with errors: a question may be open at any moment."""
 
@@ -301,8 +320,8 @@ def test_a_question_for_a_producer_id_has_no_answer_once_a_second_has_passed() -
         return found
 
     first = told("WaitPID", 3, 10)
-    assert first.asks_id == (10.0, False)
+    assert first.asks_id == (10.0, "RequestPID")
     again = told("RequestPID", 430, 11, first)
-    assert again.asks_id == (10.0, False)
-    assert told("WaitPID", 1_200, 12, again).asks_id == (10.0, True)
-    assert told("Assigned", 5, 13, again).asks_id == (NEVER, False)
+    assert again.asks_id == (10.0, "RequestPID")
+    assert told("WaitPID", 1_200, 12, again).asks_id == (10.0, "WaitPID")
+    assert told("Assigned", 5, 13, again).asks_id == (NEVER, "Assigned")

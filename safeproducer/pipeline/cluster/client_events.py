@@ -124,8 +124,7 @@ class ClientEvents:
             self.throttled[broker] = seconds
             self.announced[broker] = name, self.announced.get(broker, (name, 0.0))[1] + seconds
             self.throttled_until[broker] = clock.real() + seconds
-            first = self._updates.throttled(broker, name, seconds)
-            self.notifications.throttled(broker, name, seconds, first)
+            self.notifications.throttled(broker, name, seconds, self._updates.throttled(broker, name, seconds))
         self.callbacks.call(self.callbacks.throttle, event)
 
     @interrupts.called_natively

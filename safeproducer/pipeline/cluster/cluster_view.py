@@ -243,22 +243,22 @@ class ClusterView:
 
     def _note_attempts(self, lane: int, before: Statistics, after: Statistics) -> None:
         """Which partitions had records in requests that were answered, and not acknowledged."""
-        cut = {node for node, it in self._brokers.items() if it.cuts[2] == after.at}
+        cut = {node: it.cuts[2] for node, it in self._brokers.items()}
         for tp, row in after.partitions.items():
             was = before.partitions.get(tp, UNSENT)
             if row is was or (row.sent, row.acknowledged) == (was.sent, was.acknowledged):
                 continue
-            if row.acknowledged != was.acknowledged or row.sent < was.sent or row.leader in cut:
+            if row.acknowledged != was.acknowledged or row.sent < was.sent or cut.get(row.leader) == after.at:
                 self.attempts.pop(tp, None)
                 if row.acknowledged > was.acknowledged:
                     self.partitions.missing.pop(tp[0], None)
                 continue
             if (known := self.attempts.get(tp)) is None or known.lane != lane:
                 known = Attempts(lane, was.sent)
-            since = before.at - SETTLES  # what this library asks for tells nothing
             new = after.metadata_ages.get(tp[0], NEVER) < after.at - before.at
-            asked = 0 if new and self._asked_at.get(tp[0], -NEVER) > since else 1 if new else -1
-            self.attempts[tp] = known.seen(row.sent, row.in_flight, before.at, after.at, asked)
+            # What this library asks for tells nothing, nor what librdkafka asks for as it has lost a broker.
+            vague = new and max([self._asked_at.get(tp[0], -NEVER), *cut.values()]) > before.at - SETTLES
+            self.attempts[tp] = known.seen(row.sent, row.in_flight, before.at, after.at, 0 if vague else 2 * new - 1)
 
     def heard(self, topic: str, lane: int | None, asked_at: float, told: TopicMetadata) -> bool:
         """What this lane was told of a topic, None for the first one. Whether it knows all partitions now."""

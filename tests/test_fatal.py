@@ -4,36 +4,29 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException, Message
 
-from safeproducer import DeliveryError, FatalError, Hook, ProducerInfo, SafeProducer
+from safeproducer import DeliveryError, FatalError, SafeProducer
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.settings.config import parse
 from tests.clusters import cluster_of
-from tests.contract.support import send_one
+from tests.contract.support import noting, send_one
 from tests.inside import engine_of
 
 Plant = Callable[[SafeProducer], None]
 RECORDS = 5
 
 
-class Fatals(Hook):
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    def fatal_error(self, producer: ProducerInfo, error: KafkaError) -> None:
-        self.seen.append(error.name())
+@pytest.fixture
+def fatals() -> Any:
+    return noting("fatal_error")
 
 
 @pytest.fixture
-def fatals() -> Fatals:
-    return Fatals()
-
-
-@pytest.fixture
-def slow(fatals: Fatals) -> Iterator[SafeProducer]:
+def slow(fatals: Any) -> Iterator[SafeProducer]:
     """A producer whose acknowledgements take 300 ms, so that records are outstanding when the error strikes."""
     producer = SafeProducer(
         {
@@ -64,7 +57,7 @@ def test_a_fatal_error_is_raised_once_and_every_report_still_comes(
     method: str,
     partition: int,
     slow: SafeProducer,
-    fatals: Fatals,
+    fatals: Any,
     plant_fatal: Plant,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -90,7 +83,7 @@ def test_a_fatal_error_is_raised_once_and_every_report_still_comes(
     account = slow.snapshot()
     assert (account.state, account.unresolved, account.interrupted) == ("fatal", 0, 0)
     assert account.delivered + account.failed == account.accepted == RECORDS + 1
-    assert fatals.seen == ["OUT_OF_ORDER_SEQUENCE_NUMBER"]
+    assert [error.name() for error in fatals.told] == ["OUT_OF_ORDER_SEQUENCE_NUMBER"]
     assert [record.levelno for record in caplog.records].count(logging.CRITICAL) == 1
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from safeproducer import FatalError, Hook, SafeProducer, TransactionEnded, TransactionsSnapshot
+from safeproducer import FatalError, SafeProducer, TransactionsSnapshot
 from safeproducer.aio import TransactionAborted, TransactionUnknown
 from safeproducer.pipeline.calls import Calls
 from safeproducer.pipeline.transactions import Transactions
 from safeproducer.testing import FakeCluster
 from tests.clusters import cluster_of
-from tests.contract.support import send_one
+from tests.contract.support import noting, send_one
 from tests.inside import engine_of
 
 PATIENCE = 30
@@ -316,16 +316,8 @@ def test_what_was_left_is_reported_before_the_new_epoch(cluster: FakeCluster) ->
 
 def test_hooks_and_the_snapshot_tell_what_became_of_transactions(cluster: FakeCluster) -> None:
     """Also of one whose commit has no answer, when the next one begins."""
-
-    class Told(Hook):
-        def __init__(self) -> None:
-            self.events: list[TransactionEnded] = []
-
-        def transaction_ended(self, event: TransactionEnded) -> None:
-            self.events.append(event)
-
-    told = Told()
-    with SafeProducer(config(cluster), hooks=[told]) as producer:
+    hook = noting("transaction_ended")
+    with SafeProducer(config(cluster), hooks=[hook]) as producer:
         producer.init_transactions(PATIENCE)
         commit(producer, b"")
         with contextlib.suppress(ZeroDivisionError), producer.transaction(PATIENCE):
@@ -335,10 +327,10 @@ def test_hooks_and_the_snapshot_tell_what_became_of_transactions(cluster: FakeCl
             producer.produce("t", b"")
         cluster.release()
         commit(producer, b"")
-        assert [event.outcome for event in told.events] == ["committed", "aborted", "unknown", "committed"]
-        assert [bool(event.doubt) for event in told.events] == [False, False, True, False]
-        assert told.events[2].seconds >= 1
-        assert told.events[0].producer.transactional_id == "shop"
+        assert [event.outcome for event in hook.told] == ["committed", "aborted", "unknown", "committed"]
+        assert [bool(event.doubt) for event in hook.told] == [False, False, True, False]
+        assert hook.told[2].seconds >= 1
+        assert hook.told[0].producer.transactional_id == "shop"
         assert producer.snapshot().transactions == TransactionsSnapshot(committed=2, aborted=1, unknown=1, renewed=1)
     with SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0}) as plain:
         assert plain.snapshot().transactions is None

@@ -18,14 +18,12 @@ from typing import Any
 import pytest
 from confluent_kafka.cimpl import KafkaError
 
-from safeproducer import CallbackReentryError, ForkedProducerError, Hook, ProducerClosedError, RecordsLost, SafeProducer
+from safeproducer import CallbackReentryError, ForkedProducerError, ProducerClosedError, SafeProducer
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.sender import Sender
-from safeproducer.records import ProducerInfo
-from safeproducer.snapshot import CloseReport
 from tests.clusters import cluster_of
-from tests.contract.support import handling, ran, send_one, uncollected
+from tests.contract.support import handling, noting, ran, send_one, uncollected
 from tests.inside import engine_of
 
 CALLS: list[tuple[str, tuple[Any, ...]]] = [
@@ -43,14 +41,6 @@ CALLS: list[tuple[str, tuple[Any, ...]]] = [
     ("abort_transaction", (0,)),
     ("send_offsets_to_transaction", ([], None, 0)),
 ]
-
-
-class Losses(Hook):
-    def __init__(self) -> None:
-        self.seen: list[RecordsLost] = []
-
-    def records_lost(self, event: RecordsLost) -> None:
-        self.seen.append(event)
 
 
 def run(script: str, *, timeout: float = 90) -> subprocess.CompletedProcess[str]:
@@ -253,26 +243,26 @@ def test_garbage_collection_with_unresolved_records_is_loud(
     records: int, unreachable: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
     """ResourceWarning, log and hook say how many records are gone and which line made the producer."""
-    losses = Losses()
+    losses = noting("records_lost")
     producer = SafeProducer(unreachable, hooks=[losses])
     for _ in range(records):
         producer.produce("t", b"x")
     with pytest.warns(ResourceWarning, match=rf"{records} record\(s\).*test_lifetime\.py.*garbage collection"):
         del producer
         gc.collect()
-    assert [(event.count, event.reason) for event in losses.seen] == [(records, "garbage collection")]
+    assert [(event.count, event.reason) for event in losses.told] == [(records, "garbage collection")]
     assert "garbage collection" in caplog.text
 
 
 def test_garbage_collection_is_immediate() -> None:
     """No reference cycle keeps a dropped producer alive until the collector runs, nor keeps its threads."""
     with uncollected():
-        losses = Losses()
+        losses = noting("records_lost")
         producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, hooks=[losses])
         producer.produce("t", b"x", on_delivery=lambda error, message: None)
         with pytest.warns(ResourceWarning):
             del producer
-        assert len(losses.seen) == 1
+        assert len(losses.told) == 1
 
 
 def test_no_warning_when_every_record_has_its_report(mock_bootstrap: str) -> None:
@@ -452,8 +442,8 @@ def test_a_handler_that_raises_while_a_loss_is_reported_does_not_hide_it(
 ) -> None:
     """The next close() reports it, on every channel."""
     monkeypatch.setattr("safeproducer.pipeline.polling._PURGE_PATIENCE", 0.1)
-    told = Told()
-    producer = SafeProducer(unreachable, hooks=[told])
+    losses = noting("records_lost")
+    producer = SafeProducer(unreachable, hooks=[losses])
     monkeypatch.setattr(engine_of(producer), "purge", lambda: None)
     producer.produce("t", b"v")
     logger = logging.getLogger("safeproducer")
@@ -463,20 +453,10 @@ def test_a_handler_that_raises_while_a_loss_is_reported_does_not_hide_it(
             producer.close(0)
     finally:
         logger.removeHandler(interrupting)
-    assert told.lost == []
+    assert losses.told == []
     with pytest.warns(ResourceWarning, match="close deadline"):
         producer.close(0)
-    assert told.lost == [1]
-
-
-class Told(Hook):
-    """Notes how many records were lost, each time that it is told."""
-
-    def __init__(self) -> None:
-        self.lost: list[int] = []
-
-    def records_lost(self, event: RecordsLost) -> None:
-        self.lost.append(event.count)
+    assert [event.count for event in losses.told] == [1]
 
 
 class Interrupting(logging.Handler):
@@ -519,17 +499,12 @@ def test_close_keeps_native_producers_that_a_thread_is_inside(monkeypatch: pytes
 @pytest.mark.parametrize("mode", ["auto", "held"])
 def test_threads_that_close_together(mode: str) -> None:
     """One closes, the others wait for it: one account, told once, while threads that poll are refused."""
-    told: list[CloseReport] = []
-
-    class Closed(Hook):
-        def producer_closed(self, producer: ProducerInfo, report: CloseReport) -> None:
-            told.append(report)
-
+    closed = noting("producer_closed")
     with cluster_of({"t": 1}) as cluster:
         for _ in range(20):
-            told.clear()
+            closed.told.clear()
             config = {"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode, "log_level": 0}
-            producer = SafeProducer(config, hooks=[Closed()])
+            producer = SafeProducer(config, hooks=[closed])
             for _ in range(50):
                 producer.produce("t", b"v")
             with ThreadPoolExecutor() as threads:
@@ -538,7 +513,7 @@ def test_threads_that_close_together(mode: str) -> None:
                 rejections = [one.result() for one in polling]
             assert len(set(map(id, reports))) == 1
             assert (reports[0].accepted, reports[0].delivered) == (50, 50)
-            assert told == reports[:1]
+            assert closed.told == reports[:1]
             assert all("closed" in refusal for refusal in rejections)
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from safeproducer import Hook, RecordsLost, SafeProducer
+from safeproducer import SafeProducer
 from safeproducer.runtime.log import logger
 from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
+from tests.contract.support import noting
 
 MODES = ["auto", "held", "passthrough"]
 
@@ -63,18 +64,13 @@ def test_an_error_of_the_client_goes_to_no_poll(broken: BrokenFilter) -> None:
 
 def test_hooks_and_warnings_still_tell_of_lost_records(broken: BrokenFilter) -> None:
     """The log line comes first, and what it raised ended the account."""
-    lost: list[int] = []
-
-    class Accountant(Hook):
-        def records_lost(self, event: RecordsLost) -> None:
-            lost.append(event.count)
-
-    producer = SafeProducer({"bootstrap.servers": "127.0.0.1:2", "log_level": 0}, hooks=[Accountant()])
+    accountant = noting("records_lost")
+    producer = SafeProducer({"bootstrap.servers": "127.0.0.1:2", "log_level": 0}, hooks=[accountant])
     producer.produce("t", b"v")
     with pytest.warns(ResourceWarning, match="1 record"):
         del producer
         gc.collect()
-    assert lost == [1]
+    assert [event.count for event in accountant.told] == [1]
 
 
 def test_an_exception_is_printed_as_logging_prints_it(broken: BrokenFilter, capsys: pytest.CaptureFixture[str]) -> None:

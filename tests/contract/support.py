@@ -13,6 +13,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from safeproducer import Hook
+
 PROJECT = Path(__file__).parents[2]
 
 NOWHERE = "127.0.0.1:1"
@@ -74,6 +76,15 @@ def reports_of(producer: Any, *arguments: Any, seconds: float = 30, **named: Any
     reports = Reports()
     send_one(producer, *arguments, seconds=seconds, on_delivery=reports, **named)
     return reports
+
+
+def noting(*events: str) -> Any:
+    """A hook that wants these events; `told` has the last argument of each, in order."""
+    hook: Any = type(
+        "Noting", (Hook,), dict.fromkeys(events, lambda self, *arguments: self.told.append(arguments[-1]))
+    )()
+    hook.told = []
+    return hook
 
 
 def ran(command: Sequence[str | Path], timeout: float = 120, check: bool = False, **more: Any) -> Any:

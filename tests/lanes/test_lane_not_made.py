@@ -12,20 +12,12 @@ from typing import Any
 import pytest
 from confluent_kafka.cimpl import KafkaError, KafkaException
 
-from safeproducer import Hook, SafeProducer
+from safeproducer import SafeProducer
 from safeproducer.pipeline.lanes import native_producers
 from safeproducer.testing import FakeCluster
-from tests.contract.support import send_one, wait_until
+from tests.contract.support import noting, send_one, wait_until
 
 BATCH = 10
-
-
-class Errors(Hook):
-    def __init__(self) -> None:
-        self.sentences: list[str] = []
-
-    def client_error(self, producer: Any, error: KafkaError, advice: str) -> None:
-        self.sentences.append(advice)
 
 
 class Cannot:
@@ -46,7 +38,7 @@ def test_a_quota_is_waited_out_without_it(
 ) -> None:
     """What is held back goes by the lanes there are. No call raises, and each record is written once."""
     cluster.create_topic("t", 1)
-    errors = Errors()
+    errors = noting("client_error")
     producer = SafeProducer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -80,8 +72,8 @@ def test_a_quota_is_waited_out_without_it(
     assert Counter(record.value for record in cluster.log("t", 0)) == told + Counter({b"warm": 1})
     account = producer.snapshot()
     assert (account.accepted, account.delivered, account.unresolved) == (301, 301, 0)
-    wait_until(lambda: errors.sentences)
-    assert "another native producer could not be made (ssl.ca.location failed" in errors.sentences[0]
+    wait_until(lambda: errors.told)
+    assert "another native producer could not be made (ssl.ca.location failed" in errors.told[0]
     assert len([text for text in caplog.messages if "could not be made" in text]) == 1, "told once"
     assert all(after - before > 0.9 for before, after in pairwise(cannot.times)), "tried again after a second or more"
     monkeypatch.setattr(native_producers, "NativeProducer", real)

@@ -227,25 +227,21 @@ def _login(given: Given, found: Security) -> None:
 
 
 def _trust(given: Given, found: Security) -> None:
-    location, texts = (given.get(f"ssl.truststore.{name}", "").strip() for name in ("location", "certificates"))
-    if not location and not texts:
+    kind, store = _store("ssl.truststore", given, ("certificates",))
+    if not kind:
         counts = "the certificate authorities of each executor's system count, not those of its Java"
         found.notes.append(f"kafka.ssl.truststore.location is not set: {counts}")
         return
-    kind = _store_type("ssl.truststore", given, ("PEM", "PKCS12"), texts, "certificates")
-    password = given.get(_TRUST_PASSWORD, "").strip()
-    if kind == "PEM" and password:
+    if kind == "PKCS12":
+        found.secrets |= {_TRUST_STORE: store["location"], _TRUST_PASSWORD: place_of(store["password"])}
+        return
+    if store["password"]:
         problem = "a trust store in PEM has no password"
         raise kafka_refused(_TRUST_PASSWORD, "", problem, "Leave it out, or give kafka.ssl.truststore.type=PKCS12")
-    if kind == "PKCS12":
-        for name, why in _NEEDED[kind].items():
-            if not given.get(f"ssl.truststore.{name}", "").strip():
-                raise kafka_refused(f"ssl.truststore.{name}", "", f"it is not set, and {why}", "Set it")
-        found.secrets |= {_TRUST_STORE: location, _TRUST_PASSWORD: place_of(password)}
-    elif location:
-        found.config["ssl.ca.location"] = location
+    if store["location"]:
+        found.config["ssl.ca.location"] = store["location"]
     else:
-        found.secrets["ssl.ca.pem"] = place_of(texts)
+        found.secrets["ssl.ca.pem"] = place_of(store["certificates"])
 
 
 def _authorities(location: str, password: str) -> str:
@@ -272,15 +268,10 @@ def _authorities(location: str, password: str) -> str:
 
 
 def _keys(given: Given, found: Security) -> None:
-    store = {name: given.get(f"ssl.keystore.{name}", "").strip() for name in _KEY_STORE}
+    kind, store = _store("ssl.keystore", given, ("certificate.chain", "key"))
     location, password = store["location"], given.get("ssl.key.password", "").strip()
-    if not (location or store["certificate.chain"] or store["key"]):
+    if not kind:
         return
-    kind = _store_type("ssl.keystore", given, ("PEM", "PKCS12"), store["certificate.chain"] or store["key"], "key")
-    needed = {} if location and kind == "PEM" else _NEEDED[kind]
-    for name, why in needed.items():
-        if not store[name]:
-            raise kafka_refused(f"ssl.keystore.{name}", "", f"it is not set, and {why}", "Set it")
     if kind == "PKCS12":
         found.config["ssl.keystore.location"] = location
         found.secrets["ssl.keystore.password"] = place_of(store["password"])
@@ -299,7 +290,6 @@ def _keys(given: Given, found: Security) -> None:
         found.secrets["ssl.key.password"] = place_of(password)
 
 
-_KEY_STORE = ("location", "certificate.chain", "key", "password")
 _NEEDED = {
     "PKCS12": {"location": "a PKCS#12 store is a file", "password": "a PKCS#12 store has a password"},
     "PEM": {"certificate.chain": "a key needs its certificates", "key": "certificates need their key"},
@@ -310,14 +300,21 @@ _KEYTOOL = (
 )
 
 
-def _store_type(store: str, given: Given, known: tuple[str, ...], text: str, setting: str) -> str:
-    """Its type. Raises ConfigurationError for one that is not known here, and for a file beside `text`."""
-    location, name = given.get(f"{store}.location", "").strip(), f"{store}.type"
-    if location and text:
-        problem = f"kafka.{store}.{setting} is set as well"
+def _store(store: str, given: Given, texts: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+    """Its type, "" for no store, and its settings. Raises ConfigurationError for a type that is not known here, for a
+    file beside `texts`, and for what is missing."""
+    found = {name: given.get(f"{store}.{name}", "").strip() for name in ("location", "password", *texts)}
+    location, has_text = found["location"], any(found[name] for name in texts)
+    if not location and not has_text:
+        return "", found
+    if location and has_text:
+        problem = f"kafka.{store}.{texts[-1]} is set as well"
         raise kafka_refused(f"{store}.location", location, problem, "Leave one of the two out")
-    kind = given.get(name, "JKS").strip().upper()
-    if kind not in known:
-        default = "" if name in given else ", Java's default,"
-        raise kafka_refused(name, kind, f"a store of type {kind}{default} cannot be read", _KEYTOOL.format(name))
-    return kind
+    kind, setting = given.get(f"{store}.type", "JKS").strip().upper(), f"{store}.type"
+    if kind not in _NEEDED:
+        default = "" if setting in given else ", Java's default,"
+        raise kafka_refused(setting, kind, f"a store of type {kind}{default} cannot be read", _KEYTOOL.format(setting))
+    for name, why in () if location and kind == "PEM" else _NEEDED[kind].items():
+        if not found.get(name, "given"):
+            raise kafka_refused(f"{store}.{name}", "", f"it is not set, and {why}", "Set it")
+    return kind, found

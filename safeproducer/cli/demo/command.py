@@ -191,7 +191,8 @@ class Result:
         return _all(self.by_step.get(number, Counter()))
 
     def document(self, cluster: str, limits: Sequence[str]) -> dict[str, Any]:
-        experiment, stopped_by = self.experiment, self.experiment.stop.signal
+        experiment = self.experiment
+        stopped_by = experiment.stop.signal
         return {
             "command": "demo",
             "cluster": cluster,

@@ -136,9 +136,10 @@ def expiration_unreadable(examined: Examined) -> list[Finding]:
 def broker_silent(examined: Examined) -> list[Finding]:
     """A broker is in the cluster and does not answer, while others do: a follower may hang so for long."""
     found, seen = [], examined.cluster.replication
+    facts = seen.facts
     for broker in (broker for broker in examined.cluster.brokers if broker.refused in SILENT):
         number = broker.number
-        replicas = some([f"{topic} [{at}]" for (topic, at), one in seen.facts.known.items() if number in one.replicas])
+        replicas = some([f"{topic} [{at}]" for (topic, at), one in facts.known.items() if number in one.replicas])
         message = (
             f"Broker {number} ({broker.address}) is in the cluster and does not answer: it hangs, or cannot be reached "
             f"from here. It has replicas of {replicas or 'none of these topics'}."

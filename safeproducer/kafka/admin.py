@@ -97,8 +97,10 @@ class Admin:
 
     def window(self, node: int, topic: str) -> tuple[Announcement, Told | None]:
         """The announcement of `node` for `topic`, or why there is none; what it says of producer IDs beside that."""
+        resources = [_resource(node), _resource(topic)]
         try:
-            broker, about_topic = self._describe((node, topic))
+            answers = self._admin.describe_configs(resources, request_timeout=self._timeout)
+            broker, about_topic = (answers[resource].result(self._timeout * 2) for resource in resources)
         except KafkaException as error:
             return Announcement(None, Source.ASSUMED, f"broker {node} did not tell: {_lasting(error)}"), None
         found = announcement(node, _entry(broker, BROKER_CONFIG), _entry(about_topic, TOPIC_CONFIG))
@@ -108,11 +110,6 @@ class Admin:
         """Whether the records of `topic` keep their own timestamps, which is Kafka's default; so if nobody tells."""
         found = self.configs([topic])[topic]
         return isinstance(found, str) or found.get(_TIMESTAMP_TYPE) != "LogAppendTime"
-
-    def _describe(self, keys: Iterable[int | str]) -> list[Mapping[str, ConfigEntry]]:
-        resources = [_resource(key) for key in keys]
-        answers = self._admin.describe_configs(resources, request_timeout=self._timeout)
-        return [answers[resource].result(self._timeout * 2) for resource in resources]
 
 
 def _resource(of: int | str, **more: Any) -> ConfigResource:

@@ -179,7 +179,7 @@ class OpenTelemetryHook(Hook):
                 note_hold(span, record.hold)
                 fail(span, names.RECORD_LOST, f"no delivery report, the outcome is unknown: {event.reason}")
         for part in [part for part in self._parts.copy() if part.producer is event.producer]:
-            self._end_part(part, min(part.left, event.count))
+            self._bulk_ended(part, min(part.left, event.count))
 
     def transaction_ended(self, event: TransactionEnded) -> None:
         if (context := get_current()) and context.get(_SUPPRESS_INSTRUMENTATION_KEY):
@@ -202,7 +202,7 @@ class OpenTelemetryHook(Hook):
                 note_hold(span, record.hold)
                 span.end()
         for part in [part for part in self._parts.copy() if part.producer is producer]:
-            self._end_part(part)
+            self._bulk_ended(part)
 
     # --- produce_batch() ---------------------------------------------------------------------------------------------
 
@@ -253,10 +253,7 @@ class OpenTelemetryHook(Hook):
                 created[index] = own
         return created
 
-    def _bulk_ended(self, part: _BulkPart) -> None:
-        self._end_part(part)
-
-    def _end_part(self, part: _BulkPart, lost: int = 0) -> None:
+    def _bulk_ended(self, part: _BulkPart, lost: int = 0) -> None:
         span = self._parts.pop(part, None)
         if span is None:  # of another hook, or ended when its records were lost
             return

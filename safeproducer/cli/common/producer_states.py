@@ -1,7 +1,8 @@
 """Asks brokers what confluent_kafka does not offer: producer IDs, moves of replicas, and the sizes of replicas."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Self
 
 from safeproducer.cli.common.admin_settings import (
@@ -69,11 +70,7 @@ class BrokerQuestions:
     def moves(self) -> dict[TopicPartition, Sequence[int]]:
         """Partition that moves -> the replicas that are being added."""
         answer = self._any("ListPartitionReassignments", {"timeout_ms": int(self._timeout * 1000)})
-        return {
-            (topic["name"], one["partition_index"]): one["adding_replicas"]
-            for topic in answer["topics"]
-            for one in topic["partitions"]
-        }
+        return {tp: one["adding_replicas"] for tp, one in _partitions(answer)}
 
     def open_transactions(self, brokers: Sequence[int]) -> list[OpenTransaction]:
         """Of which these are the coordinators, and which this user may describe; the oldest first."""
@@ -105,10 +102,9 @@ class BrokerQuestions:
             now = time.monotonic()
             if not directories:  # without the right a broker tells of no directory
                 raise refusal(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
-            for topic in (topic for directory in directories for topic in directory["topics"]):
-                for one in topic["partitions"]:
-                    if not one["is_future_key"]:
-                        found[(topic["name"], one["partition_index"]), broker] = now, one["partition_size"]
+            for tp, one in chain.from_iterable(map(_partitions, directories)):
+                if not one["is_future_key"]:
+                    found[tp, broker] = now, one["partition_size"]
         return found
 
     def _states(self, broker: int, partitions: Sequence[TopicPartition]) -> _Found:
@@ -117,20 +113,12 @@ class BrokerQuestions:
             topics.setdefault(topic, []).append(number)
         asked = [{"name": topic, "partition_indexes": numbers} for topic, numbers in topics.items()]
         answer = self._ask(broker, "DescribeProducers", {"topics": asked})
-        return {
-            (topic["name"], one["partition_index"]): [_state(row) for row in _checked(one)["active_producers"]]
-            for topic in answer["topics"]
-            for one in topic["partitions"]
-        }
+        return {tp: [_state(row) for row in _checked(one)["active_producers"]] for tp, one in _partitions(answer)}
 
     def _leaders(self, partitions: Sequence[TopicPartition]) -> dict[int, list[TopicPartition]]:
         names = [{"name": topic} for topic in dict.fromkeys(topic for topic, _ in partitions)]
         answer = self._any("Metadata", {"topics": names, "allow_auto_topic_creation": False})
-        told = {
-            (topic["name"], one["partition_index"]): one["leader_id"]
-            for topic in answer["topics"]
-            for one in _checked(topic)["partitions"]
-        }
+        told = {tp: one["leader_id"] for tp, one in _partitions(answer)}
         leaders: dict[int, list[TopicPartition]] = {}
         for one in partitions:
             leaders.setdefault(told.get(one, _NONE), []).append(one)
@@ -153,6 +141,12 @@ class BrokerQuestions:
                 if not error.of_broker and error.code != _NOT_CONTROLLER:
                     break
         raise last
+
+
+def _partitions(answer: Mapping[str, Any]) -> Iterator[tuple[TopicPartition, dict[str, Any]]]:
+    for topic in answer["topics"]:
+        for one in _checked(topic)["partitions"]:
+            yield (topic["name"], one["partition_index"]), one
 
 
 def _checked(answer: dict[str, Any]) -> dict[str, Any]:

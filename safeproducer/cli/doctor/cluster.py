@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from safeproducer.cli.common.admin_settings import (
     WHAT,
@@ -128,6 +129,7 @@ _OF_KAFKA = frozenset({"__consumer_offsets", "__transaction_state", "__share_gro
 """Coordinators write to them with the IDs of others."""
 _UNKNOWN_TOPIC = "UNKNOWN_TOPIC_OR_PART"
 _Moves = Mapping[TopicPartition, Sequence[int]]
+_Told = TypeVar("_Told")
 _PATIENCE = 2.0
 """Seconds for each broker's own answer: by then another one has answered a question."""
 _NO_LEADER = ("LEADER_NOT_AVAILABLE", "it has no leader")
@@ -207,30 +209,22 @@ class ClusterLook:
             progress(self._screen, "reading producer IDs", total, "partitions") as done,
             BrokerQuestions(self._settings, addresses, self._timeout, WHAT) as questions,
         ):
-            answers = ask_leaders(questions.ask, led, done)
-            opened, moves = _opened(questions, coordinators, topics), _moves(questions)
-            return answers, opened[0], moves[0], [*opened[1], *moves[1]]
+            answers, unread = ask_leaders(questions.ask, led, done), list[Unread]()
+            right = "open transactions", "DESCRIBE on the transactional ids"
+            found = _told(partial(questions.open_transactions, coordinators), *right, unread) or ()
+            moves = _told(questions.moves, "which replicas move", "DESCRIBE on the cluster", unread)
+        opened = (one._replace(partitions=tuple(tp for tp in one.partitions if tp[0] in topics)) for one in found)
+        return answers, [one for one in opened if one.partitions], moves, unread
 
 
-def _opened(
-    questions: BrokerQuestions, coordinators: Sequence[int], topics: Mapping[str, Topic]
-) -> tuple[list[OpenTransaction], list[Unread]]:
-    """Those with partitions of these topics."""
+def _told(ask: Callable[[], _Told], what: str, right: str, unread: list[Unread]) -> _Told | None:
+    """The answer. Without the right there is none, which goes to `unread`, nor from Kafka before 3.0 or 2.4."""
     try:
-        found = questions.open_transactions(coordinators)
+        return ask()
     except AskError as error:
-        unread = Unread("open transactions", "DESCRIBE on the transactional ids", error.code, str(error))
-        return [], [unread] * (error.code != "UNSUPPORTED_VERSION")  # before Kafka 3.0
-    mine = (one._replace(partitions=tuple(tp for tp in one.partitions if tp[0] in topics)) for one in found)
-    return [one for one in mine if one.partitions], []
-
-
-def _moves(questions: BrokerQuestions) -> tuple[_Moves | None, list[Unread]]:
-    try:
-        return questions.moves(), []
-    except AskError as error:
-        unread = Unread("which replicas move", "DESCRIBE on the cluster", error.code, str(error))
-        return None, [unread] * (error.code != "UNSUPPORTED_VERSION")  # before Kafka 2.4
+        if error.code != "UNSUPPORTED_VERSION":
+            unread.append(Unread(what, right, error.code, str(error)))
+        return None
 
 
 def _replication(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -40,6 +40,10 @@ _told = Told()
 """The notes that the planning process has given; Spark makes a new data source there for each micro-batch."""
 _accounts: OrderedDict[str | None, Account] = OrderedDict()
 """By query. A module's global, because Spark makes a new writer for each commit."""
+
+
+_Messages = list[WriterCommitMessage | None]
+"""That of a task that failed is None."""
 
 
 @dataclass
@@ -92,6 +96,8 @@ class SafeProducerDataSource(DataSource):
 
 
 class _Writing:
+    """Both writers, of which that of a batch write has no `batchId`."""
+
     def __init__(self, options: Options) -> None:
         self._options = options
         self._run = uuid4().hex
@@ -101,34 +107,36 @@ class _Writing:
         notes = check_session(query_account.setting, self._options, data_source=True)
         return Written(query_account.write(iterator, self._options, self._run), query_account.query_id(), notes)
 
+    def commit(self, messages: _Messages, batchId: int | None = None) -> None:  # noqa: N803 - Spark's name
+        written = [message for message in messages if isinstance(message, Written)]
+        query_id = next((message.query_id for message in written), None)
+        if len(written) < len(messages):
+            _refuse_commit(len(messages), len(written), batchId, query_id)
+        account = _account(query_id)
+        account.told.once(note for message in written for note in message.notes)
+        totals = (message.totals for message in written)
+        account.settle(totals, batchId, query_id, self._options, callback_of(self._options))
+
+    def abort(self, messages: _Messages, batchId: int | None = None) -> None:  # noqa: N803
+        """Spark gave up. Rows that tasks had written stay in the topics."""
+        written = [message for message in messages if isinstance(message, Written)]
+        tell(
+            "error",
+            "spark_batch_aborted",
+            batch_id=batchId,
+            query_id=next((message.query_id for message in written), None),
+            tasks=len(messages),
+            tasks_written=len(written),
+            delivered_by_them=sum(message.totals.delivered for message in written),
+        )
+
 
 class Writer(_Writing, DataSourceArrowWriter):
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        _commit(messages, None, self._options)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Spark gave up. Rows that tasks had written stay in the topics."""
-        _abort(messages, None)
+    """The writer of one batch write."""
 
 
 class StreamWriter(_Writing, DataSourceStreamArrowWriter):
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        _commit(messages, batchId, self._options)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Spark gave up. Rows that tasks had written stay in the topics."""
-        _abort(messages, batchId)
-
-
-def _commit(messages: Sequence[WriterCommitMessage | None], batch_id: int | None, options: Options) -> None:
-    written = _written(messages)
-    query_id = next((message.query_id for message in written), None)
-    if len(written) < len(messages):
-        _refuse_commit(len(messages), len(written), batch_id, query_id)
-    account = _account(query_id)
-    account.told.once(note for message in written for note in message.notes)
-    totals = (message.totals for message in written)
-    account.settle(totals, batch_id, query_id, options, callback_of(options))
+    """The writer of one micro-batch."""
 
 
 def _refuse_commit(tasks: int, written: int, batch_id: int | None, query_id: str | None) -> None:
@@ -145,24 +153,6 @@ def _refuse_commit(tasks: int, written: int, batch_id: int | None, query_id: str
     told = {"batch_id": batch_id, "query_id": query_id, "tasks": tasks, "tasks_written": written}
     tell("error", "spark_commit_refused", **told, problem=problem)
     raise RuntimeError(problem)
-
-
-def _abort(messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
-    written = _written(messages)
-    tell(
-        "error",
-        "spark_batch_aborted",
-        batch_id=batch_id,
-        query_id=next((message.query_id for message in written), None),
-        tasks=len(messages),
-        tasks_written=len(written),
-        delivered_by_them=sum(message.totals.delivered for message in written),
-    )
-
-
-def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
-    """Those of tasks that succeeded; the others are None."""
-    return [message for message in messages if isinstance(message, Written)]
 
 
 def _account(query_id: str | None) -> Account:

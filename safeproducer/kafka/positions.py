@@ -12,7 +12,7 @@ from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.properties import connection_settings
 from safeproducer.runtime import clock, forks
 
-SILENT = logging.Logger("safeproducer.positions")
+SILENT = logging.Logger("safeproducer.silent")
 SILENT.disabled = True
 _PASSES = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "_TIMED_OUT"})
 _ROUND, _PAUSE = 5.0, 0.1

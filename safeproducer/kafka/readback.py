@@ -1,6 +1,5 @@
 """This module makes a topic for one purpose, and reads a whole topic back."""
 
-import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +9,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.kafka.positions import SILENT
 from safeproducer.kafka.properties import connection_settings
 
 _PATIENCE, _TIMEOUT = 30.0, 15.0
@@ -20,8 +20,6 @@ _READING = {
     "isolation.level": "read_uncommitted",
     "fetch.wait.max.ms": 50,
 }
-_SILENT = logging.Logger("safeproducer.readback")
-_SILENT.disabled = True
 
 
 class ReadbackIncompleteError(Exception):
@@ -34,7 +32,7 @@ def read_topic(config: Mapping[str, Any], topic: str, partitions: int) -> list[t
     `config` is a producer's: its connection and security settings count. No right on a consumer group is needed.
     Raises ReadbackIncompleteError if nothing comes for 30 s, or if a log no longer begins at offset 0.
     """
-    consumer = Consumer(connection_settings(config) | _READING, logger=_SILENT)
+    consumer = Consumer(connection_settings(config) | _READING, logger=SILENT)
     log, begun, waiting = list[tuple[int, bytes]](), set[int](), set(range(partitions))
     try:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in waiting])
@@ -60,7 +58,7 @@ def read_topic(config: Mapping[str, Any], topic: str, partitions: int) -> list[t
 @contextmanager
 def scratch_topic(config: Mapping[str, Any], name: str, partitions: int, *, keep: bool) -> Iterator[None]:
     """Create the topic, and delete it in the end, unless `keep` is set. Raises KafkaException."""
-    admin = AdminClient(connection_settings(config), logger=_SILENT)
+    admin = AdminClient(connection_settings(config), logger=SILENT)
     topic = NewTopic(name, num_partitions=partitions, replication_factor=-1)  # as many as the cluster's default
     admin.create_topics([topic], operation_timeout=_TIMEOUT)[name].result(_TIMEOUT)
     try:

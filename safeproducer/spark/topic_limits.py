@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Any
 from safeproducer import SafeProducer
 from safeproducer.kafka.admin import ClusterReader
 from safeproducer.kafka.native import KafkaError, KafkaException
+from safeproducer.kafka.positions import SILENT
 from safeproducer.runtime import clock
 from safeproducer.spark.errors import UNREACHABLE
 from safeproducer.spark.row_check import TopicFacts
@@ -32,9 +32,6 @@ _SILENCE = frozenset({"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_AUTHENT
 _NO_MORE_PATIENCE = frozenset(
     {KafkaError.TOPIC_EXCEPTION, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 )
-_quiet = logging.getLogger("safeproducer.spark.topic_limits")
-_quiet.addHandler(logging.NullHandler())
-_quiet.propagate = False
 
 
 class TaskEndedError(Exception):
@@ -144,7 +141,7 @@ def read_limits(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, To
             refused.append(error.str())
 
     try:
-        reader = ClusterReader({**config, **few, "log_level": 0}, error_cb=note, logger=_quiet)
+        reader = ClusterReader({**config, **few, "log_level": 0}, error_cb=note, logger=SILENT)
     except (KafkaException, TypeError, ValueError):
         return {}  # the producer's own constructor says what is wrong
     answers = reader.topic_configs(names, min(LOGIN_LASTS, LIMITS_WITHIN))

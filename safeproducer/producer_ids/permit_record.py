@@ -12,7 +12,6 @@ import sys
 import threading
 from functools import cache
 from hashlib import blake2b
-from pathlib import Path
 from typing import NamedTuple
 
 from safeproducer.policy.permits import Kind
@@ -94,10 +93,15 @@ def now() -> Times:
 def boot_id() -> int:
     """Another number after each start of the system; 0 when the system does not tell."""
     try:
-        name = Path(_LINUX).read_bytes() if sys.platform == "linux" else _mac_os_x()
+        name = _linux() if sys.platform == "linux" else _mac_os_x()
     except (OSError, ValueError, TypeError, AttributeError):  # Windows has none, and no library without a name
         return 0
     return int.from_bytes(blake2b(name.strip(), digest_size=8).digest(), "little") if name.strip() else 0
+
+
+def _linux() -> bytes:
+    with open(_LINUX, "rb") as file:  # pathlib would load much at the import of this package
+        return file.read()
 
 
 def _mac_os_x() -> bytes:

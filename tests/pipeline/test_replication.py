@@ -522,6 +522,16 @@ def test_replicas_are_asked_for_once_a_leader_refuses(rig: Rig) -> None:
     assert len(rig.brokers.metadata) < 10, "no more once nothing is sent again"
 
 
+def test_a_lane_is_asked_for_a_topic_that_another_client_is_told_is_not_there(rig: Rig) -> None:
+    """It was deleted, and librdkafka tries the leader that it knew for half a minute: that one was blamed."""
+    rig.play(5)
+    del rig.brokers.copies[TP]
+    rig.cluster.attempts[TP] = Attempts(0, 0, 5, rig.now - 0.5, rig.now, 1)
+    rig.brokers.metadata = []
+    rig.play(1)
+    assert "lane" in {address for _, _, address in rig.brokers.metadata}
+
+
 def test_configs_that_are_wanted_while_others_are_asked_for_are_not_forgotten(rig: Rig) -> None:
     """The question is the same: those of a topic, and of the broker that leads it."""
     asker, asked = rig.asker, list[int]()

@@ -39,14 +39,12 @@ FIRST, QUIET, UNUSUAL, SILENT = 0.4, 60.0, 5.0, 1.0
 """Seconds from the first record of a topic to the first look, so that a crash loop looks at nothing; between looks."""
 _REFUSED = 3600.0
 _LOOK_EVERY = 0.5
-_SLEEPS = 1.0
-"""Seconds for which an idle sender may sleep although a topic is due."""
+_SLEEPS = 1.0  # seconds for which an idle sender may sleep although a topic is due
 _MEASURED = 10.0
 """Seconds over which this producer's bytes are counted."""
 _LEFT_FOR = 600.0
 _BROKERS_ASKED = 3
-_PATIENCE = 4.0
-"""Seconds after which a broker that was asked does not tell."""
+_PATIENCE = 4.0  # seconds after which a broker that was asked does not tell
 _UNREAD: Configs = (-NEVER, {})
 _NONE: Mapping[Any, Any] = MappingProxyType({})
 _SOON = QUIET / 4
@@ -201,9 +199,11 @@ class Replication:
         for address in addresses[:_BROKERS_ASKED] or [""]:
             at = clock.monotonic()
             with suppress(KafkaException):
-                asked = admin.at(address) if address else admin
-                for topic, told in asked.replicas(topics).items() if topics else ():
-                    partitions.learn_replicas(topic, told, at)
+                found = (admin.at(address) if address else admin).replicas(topics) if topics else {}
+                for topic in topics:
+                    partitions.learn_replicas(topic, found.get(topic, {}), at)
+                    if not found.get(topic):  # it may have been deleted: a lane asks, and tells
+                        self._metadata.look_at(topic)
                 break
         return SILENT
 

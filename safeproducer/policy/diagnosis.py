@@ -211,8 +211,8 @@ def concerning(troubles: Iterable[Cause], rows: list[Row], leaders: Leaders) -> 
 
 # --- what brokers answer ---------------------------------------------------------------------------------------------
 
-_LASTS = 1.0
-"""Seconds: a leader that moves refuses for as long."""
+_LASTS = 1.0  # seconds: a leader that moves refuses for as long
+_ASKED_AFTER = "NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, or UNKNOWN_TOPIC_OR_PARTITION of a deleted topic"
 _AGAIN = 2.5
 """Seconds within which what statistics showed still goes on: they come each half second, and attempts each second."""
 
@@ -249,7 +249,7 @@ class Attempts(NamedTuple):
         """For people; which error it was is told by what librdkafka does then."""
         code, cure = ", NOT_ENOUGH_REPLICAS for example" * (self.asked < -1), HoldReason.LEADER_SILENT.cure
         if self.asked > 0:
-            code = ", after each of which it asks who leads, as after NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR"
+            code = f", after each of which it asks who leads, as after {_ASKED_AFTER}"
             cure = "Look at that broker and its disks: the cluster says that it leads, and it takes no records."
         who = "its leader" if node is None else f"broker {node}"
         clause = f"{who} answers, with errors that librdkafka tries again{code}: it acknowledges none of"

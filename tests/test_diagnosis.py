@@ -627,8 +627,10 @@ def test_a_client_that_sends_nothing_until_a_broker_that_hangs_answers_names_tha
     """librdkafka takes another epoch after a refusal, once all is answered: each leader was called silent."""
     producer = make(mode)
     cluster.pause(2)
-    cluster.fail_next("Produce", 10, topic="u")
     producer.produce("t", b"x", partition=1)
+    for _ in range(50):  # it is under way to broker 2 by then, or nothing would wait for it
+        producer.poll(0.02)
+    cluster.fail_next("Produce", 10, topic="u")
     refused = next(number for number in range(3) if cluster.leader("u", number)[0] != 2)
     producer.produce("u", b"x", partition=refused)
 

@@ -62,7 +62,7 @@ def test_answers_that_are_very_late_are_waited_for_no_longer_than_by_confluent_k
         config = {"bootstrap.servers": cluster.bootstrap}
         stock = pool.submit(first_acknowledgement, Producer, config)
         ours = pool.submit(first_acknowledgement, SafeProducer, {**config, "safeproducer.mode": mode})
-        assert ours.result() < stock.result() + LATE / 2
+        assert ours.result() < stock.result() + 0.9 * LATE  # another answer that is waited for takes LATE
 
 
 def test_librdkafka_alone_still_takes_it() -> None:

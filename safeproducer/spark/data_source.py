@@ -42,7 +42,7 @@ _accounts: OrderedDict[str | None, Account] = OrderedDict()
 """By query. A module's global, because Spark makes a new writer for each commit."""
 
 
-_Messages = list[WriterCommitMessage | None]
+_Messages = list["WriterCommitMessage | None"]
 """That of a task that failed is None."""
 
 

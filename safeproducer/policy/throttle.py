@@ -5,7 +5,7 @@ on sending, so its requests lie unread until they time out. Like the Java client
 broker, which only grows. Unlike it, a record is held only if it goes to that broker.
 
 A quota is a rate over some seconds, so the first answer without a throttle time only says that the wait was long enough
-for one batch: for as long again as the last wait, and a little, a broker is calmed by one batch at a time.
+for one batch: for as long again as the last wait, and a little, a broker is calmed by as much as one batch at a time.
 
 Rules: an announced zero changes nothing, whoever sent it, because librdkafka reports the fall to zero once for a whole
 client and cannot tell which broker it came from; a partition without a known leader may belong to any broker.
@@ -79,7 +79,7 @@ class Throttle:
         return until if until > now else None
 
     def probes(self, broker: int | None, now: float) -> bool:
-        """Whether this broker, or any if None, throttled so lately that it gets one batch at a time."""
+        """Whether this broker, or any if None, throttled so lately that it gets as much as one batch at a time."""
         if broker is None:
             return self._known.latest_calm > now
         return self._known.probes.get(broker, -inf) > now

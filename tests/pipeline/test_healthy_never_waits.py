@@ -436,7 +436,6 @@ def beside_a_refused_one(config: dict[str, Any], round_trip: float = 0.002) -> I
         yield rig
         rig.cluster.refused.clear()
         rig.cluster.brokers[1].throttle = 0.0
-        rig.close()
 
 
 def test_a_new_topic_waits_for_no_throttle_time_of_another_broker() -> None:
@@ -483,7 +482,6 @@ def test_a_batch_that_waited_for_its_turn_is_not_owed_an_answer_at_once() -> Non
             served(rig, 0.1)
             reasons = {reason for _, _, reason in rig.dispatcher.record_buffer.waits().values()}
             assert HoldReason.LEADER_SILENT not in reasons
-        rig.close()
 
 
 def waits_beside(config: dict[str, Any], round_trip: float, seconds: float) -> tuple[float, int]:
@@ -527,27 +525,31 @@ def test_what_gathers_for_linger_is_not_purged_at_the_deadline_of_others(linger:
     assert longest < 2.0 + linger / 1000
 
 
+def throttled_once(rig: Rig, seconds: float, within: float) -> None:
+    """An answer of broker 1, which comes `within` that time, announces a throttle time; the next ones do not."""
+    rig.cluster.brokers[1].throttle = seconds
+    rig.produce("a", 0)
+    served(rig, within)
+    rig.cluster.brokers[1].throttle = 0.0
+
+
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("mode", ["auto", "held"])
 def test_refused_batches_do_not_probe_for_good(mode: str, count: int) -> None:
-    """After a throttle time a broker gets one batch at a time, and one that is refused has no end."""
+    """After a throttle time a broker gets as much as one batch at a time, and one that is refused has no end."""
     config = {"safeproducer.mode": mode}
     with rigged(CONFIG | config, {1: 0.02}, {"a": 1, "r": count}) as rig:
         for number in range(count):
             rig.cluster.refused.add(("r", number))
         rig.produce("a", 0)
         served(rig, 2.0)
-        rig.cluster.brokers[1].throttle = 10.0
-        rig.produce("a", 0)
-        served(rig, 1.0)
-        rig.cluster.brokers[1].throttle = 0.0
+        throttled_once(rig, 10.0, 1.0)
         for number in range(count):
             rig.produce("r", number)
         rig.produce("a", 0)
         served(rig, 10.0 + count)
         assert [record.topic for record in rig.open_records] == ["r"] * count
         rig.cluster.refused.clear()
-        rig.close()
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
@@ -566,7 +568,6 @@ def test_partitions_of_a_broker_that_is_probed_take_turns(mode: str) -> None:
             assert all(rig.time.now - record.at < 3.0 for record in rig.open_records if record.topic == "b")
         rig.cluster.brokers[1].throttle = 0.0
         served(rig, 5.0)
-        rig.close()
 
 
 @pytest.mark.parametrize(("mode", "count"), [("auto", 1), ("auto", 1000), ("held", 1), ("held", 200)])
@@ -583,10 +584,7 @@ def test_few_records_of_many_partitions_probe_together(mode: str, count: int) ->
         for number in range(count):
             rig.produce("a", number)
         served(rig, 2.0 + count * 0.02)
-        rig.cluster.brokers[1].throttle = 20.0
-        rig.produce("a", 0)
-        served(rig, 0.1)
-        rig.cluster.brokers[1].throttle = 0.0
+        throttled_once(rig, 20.0, 0.1)
         for number in range(count):
             rig.produce("a", number)
         served(rig, 20.0)
@@ -594,7 +592,6 @@ def test_few_records_of_many_partitions_probe_together(mode: str, count: int) ->
             served(rig, 1.0 + count * 0.01)
         assert not rig.open_records
         assert looks <= 4 * count
-        rig.close()
 
 
 @pytest.mark.parametrize("count", [1, 3, 50])
@@ -614,7 +611,6 @@ def test_refused_partitions_leave_room_for_others_of_their_brokers(mode: str, co
         served(rig, 1.0)
         assert {record.topic for record in rig.open_records} == {"r"}
         rig.cluster.refused.clear()
-        rig.close()
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
@@ -627,7 +623,6 @@ def test_a_refused_topic_alone_has_all_of_the_buffer(mode: str) -> None:
         served(rig, 3.0)
         assert all(rig.produce("r", 0) for _ in range(199))
         rig.cluster.refused.clear()
-        rig.close()
 
 
 @pytest.mark.parametrize("partitions", [1, 1_000])
@@ -642,4 +637,3 @@ def test_what_leaders_owe_is_added_up_only_while_the_lane_is_drained(partitions:
             rig.produce("a", 0)
             served(rig, 1.0)
         assert not added_up.called
-        rig.close()

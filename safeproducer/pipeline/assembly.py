@@ -220,7 +220,7 @@ def _dispatcher(
         report_queue.rejections = rejections
     holds, failures, metadata, wake = updates.holds, updates.failures, questions.metadata, sender.wake
     direct, queue = None if delivery.only_batch_lanes else native, report_queue
-    when = Schedule(delivery, wake)
+    when = Schedule(delivery, wake, sender.tell_waiting)
     buffer = RecordBuffer(delivery, holds, direct, lanes, queue, rejections, numbers)
     retry = QuotaRetry(delivery, buffer, rejections, queue, failures, when, updates.sent_once)
     expiry = Expiry(delivery, holds, lanes, buffer, retry, when, failures, queue, refusal_of, questions.expirations)

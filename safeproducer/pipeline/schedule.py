@@ -55,12 +55,14 @@ class Schedule:
     - `alarm`: when the dispatcher has something to do again.
     - `deadline`: when a record's time is over, or a lane must be purged: to look costs more than to hand over.
     - `wake(due)` has the sender come by then.
+    - `went_directly()` tells who waits for the sender that an answer can come from the direct lane.
     """
 
-    def __init__(self, delivery: Delivery, wake: Callable[[float], None]) -> None:
+    def __init__(self, delivery: Delivery, wake: Callable[[float], None], went_directly: Callable[[], None]) -> None:
         self.alarm = Alarm()
         self.deadline = Alarm()
         self.wake = wake
+        self.went_directly = went_directly
         self._linger = delivery.linger
         self._timeout = delivery.timeout
         self._flush_until = 0.0

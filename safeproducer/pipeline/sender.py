@@ -151,6 +151,10 @@ class Sender:
         if (pause := min(timeout, max(_TURN_ENDS, due - clock.real()), LONGEST_SLEEP)) > 0:
             time.sleep(pause)
 
+    def tell_waiting(self) -> None:
+        """End the wait() of another thread: what that waits for has a place to come from."""
+        self._turned.ring()
+
     def let_work(self) -> None:
         """Give it a millisecond when it has something to do: a thread that computes keeps the interpreter for five."""
         if self._alive and self._due_at <= clock.real():

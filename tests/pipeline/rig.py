@@ -47,6 +47,7 @@ class HandSender:
 
     def __init__(self) -> None:
         self.asked = float("inf")
+        self.told_waiting = 0
         self._sends: Any = lambda: None
 
     alive = False
@@ -61,6 +62,9 @@ class HandSender:
 
     def wake(self, due: float) -> None:
         self.asked = min(self.asked, due)
+
+    def tell_waiting(self) -> None:
+        self.told_waiting += 1
 
     def turn(self) -> float:
         self.asked = float("inf")

@@ -108,3 +108,12 @@ def test_the_distance_is_waited_for() -> None:
             assert rig.engine.updates.holds.slow_start
         rig.flush(10)
         assert not rig.engine.updates.holds.slow_start
+
+
+def test_who_waits_for_the_sender_is_told_of_each_record_on_probation() -> None:
+    """It waits there while nothing is in the direct lane, and would not look there before the end of its wait."""
+    with begun({}) as rig:
+        assert not rig.engine.route.goes_direct
+        told, sent = rig.engine.sender.told_waiting, direct(rig)
+        assert rig.produce(*PLACES[0])
+        assert rig.engine.sender.told_waiting == told + direct(rig) - sent == told + 1

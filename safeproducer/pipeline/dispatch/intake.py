@@ -117,6 +117,7 @@ class Intake:
         except BaseException:
             lane.probation.give_back(buffer.tp, size)
             raise
+        self._schedule.went_directly()  # poll() would look there only after its wait
         return True
 
     def _append(

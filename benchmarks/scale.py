@@ -37,7 +37,7 @@ def main() -> None:
     options = arguments()
     sizes = [*((number, 1) for number in options.topics), *((1, number) for number in options.partitions)]
     cases = [Case(topics, partitions, rtt) for rtt in options.rtt for topics, partitions in sizes]
-    plan = Plan(options.phases, options.limit, options.settle, options.idle)
+    plan = Plan(options.phases, options.limit, options.settle, options.idle, options.apart / 1e6)
     runs: list[Run] = []
     bystanders, sides = Bystanders(), ways(options)
     with clusters(kafka=options.kafka, far=any(options.rtt)) as stage:
@@ -68,6 +68,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=120.0, help="seconds of a phase; what is left then is missing")
     parser.add_argument("--settle", type=float, default=REST, help="seconds of rest behind the phases (default: 3)")
     parser.add_argument("--idle", type=float, default=5.0, help="seconds in which idle CPU is measured (default: 5)")
+    parser.add_argument("--apart", type=float, default=0.0, help="microseconds that applications compute for a record")
     parser.add_argument("--memory", action="store_true", help="only the first phase, then a minute of rest")
     parser.add_argument("--kafka", action="store_true", help="one Apache Kafka node instead of FakeCluster")
     parser.add_argument("--quick", action="store_true", help="fewer cases and phases, ordering=partition alone")

@@ -147,12 +147,16 @@ def clusters(*, kafka: bool, far: bool) -> Iterator[Fake | Kafka]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What each client does. Seconds: `limit` of a phase, `settle` behind the last one, `idle` measured then."""
+    """What each client does. Seconds: `limit` of a phase, `settle` behind the last one, `idle` measured then.
+
+    `apart`: for how long the application computes in front of each record.
+    """
 
     phases: Sequence[str]
     limit: float
     settle: float
     idle: float
+    apart: float
 
 
 def run(stage: Fake | Kafka, case: Case, way: str, side: str, settings: Mapping[str, Any], plan: Plan) -> Run:
@@ -180,7 +184,7 @@ def run(stage: Fake | Kafka, case: Case, way: str, side: str, settings: Mapping[
                 ask("rest", REST)
             stage.begin(phase, names)
             before = stage.metadata()
-            wrote: Phase = ask("write", plan.limit)
+            wrote: Phase = ask("write", plan.limit, plan.apart)
             asked = None if before is None else (stage.metadata() or 0) - before
             done.phases[phase] = replace(wrote, metadata=asked)
             if wrote.wall >= plan.limit:
@@ -215,7 +219,7 @@ class _Client:
         self._names = names
         self._poll = 0.0
 
-    def write(self, limit: float) -> Phase:
+    def write(self, limit: float, apart: float) -> Phase:
         """RECORDS to each partition, over all of them in turn, and wait for the reports."""
         got = [0, 0]
 
@@ -226,6 +230,9 @@ class _Client:
         started, used = time.monotonic(), time.process_time()
         for _ in range(RECORDS):
             for number, (topic, partition) in enumerate(names):
+                computed = time.perf_counter() + apart
+                while apart and time.perf_counter() < computed:
+                    pass
                 produce(topic, VALUE, key=b"%d" % number, partition=partition, on_delivery=on_delivery)
                 if number % EVERY == 0:
                     self._polled()

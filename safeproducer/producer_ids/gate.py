@@ -18,57 +18,10 @@ from safeproducer.policy.decision import Hold
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.guard import Guard
-from safeproducer.producer_ids.lane_permits import LanePermits
-from safeproducer.producer_ids.permit import Answer, Permit, Request, churn_event, churn_sentence
+from safeproducer.producer_ids.lane_permits import LanePermits, OwnPermit
+from safeproducer.producer_ids.permit import Answer, Request, churn_event, churn_sentence
 from safeproducer.records import ProducerInfo
 from safeproducer.runtime import clock, randomness
-
-_OPEN, _ENDING, _NOTED = range(3)
-"""How far end() has come."""
-
-
-class OwnPermit:
-    """Any thread, and signal handlers. `permit`: what the producer writes with."""
-
-    permit: Permit | None = None
-    _producer_id: int | None = None
-    _end = _OPEN
-    _unsent = False
-    # Defaults of the class: each constructor pays for what it sets.
-
-    def __init__(self, guard: Guard, request: Request) -> None:
-        self._guard = guard
-        self._request = request
-
-    def ask(self) -> Answer:
-        """The guard's answer. A permit is the producer's from then on, unless it has one or has ended."""
-        answer = self._guard.ask(self._request)
-        # One step: what follows a call, a handler may have come between.
-        if self.permit is None and self._end == _OPEN:
-            self.permit = answer.permit
-        elif answer.permit is not None:  # another thread has asked, too, or the producer was closed meanwhile
-            self._guard.give_back(answer.permit)
-        return answer
-
-    def note(self, producer_id: int) -> None:
-        """This producer ID came of the permit. Only the first one counts."""
-        if self._producer_id is None and self.permit is not None:
-            self._producer_id = producer_id
-            self._guard.note(self.permit, producer_id)
-
-    def end(self, how: str, unsent: bool) -> None:
-        """The producer ends: `how` as in Guard.note(). `unsent`: nothing was sent, certainly. The first call counts."""
-        if self._end == _NOTED:
-            return
-        self._unsent = self._unsent or (unsent and self._end == _OPEN)
-        self._end = _ENDING
-        if self.permit is not None:
-            self._guard.note(self.permit, self._producer_id, how)
-            if self._unsent:
-                self._guard.give_back(self.permit)
-                self.permit = None
-        self._end = _NOTED  # not before: a signal handler may raise there, and close() comes again
-
 
 _ANOTHER_ASKS = 0.1
 """Seconds to wait for a thread that asks for the same producer. On a busy machine its rounds may take longer, and both

@@ -13,43 +13,87 @@ from typing import Final
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.guard import Guard
 from safeproducer.producer_ids.permit import Answer, Permit, Request
+from safeproducer.records import CallSite
 from safeproducer.runtime import clock
 
 PAUSE = 1.0
 """Seconds for which the guard is not asked again after it refused a lane: it costs a round each time."""
 
 
-class LanePermit:
-    """Of one batch lane, for its life.
+_OPEN, _ENDING, _NOTED = range(3)
+"""How far end() has come."""
 
-    `asked`: it was asked for, so the lane's producer ID is in use. `denied`: there is none, and the lane must not send.
-    """
 
-    def __init__(self, kind: Kind, owner: LanePermits | None) -> None:
-        self.kind = kind
-        self.denied = False
-        self.permit: Permit | None = None
-        self._owner = owner
-        self.asked = owner is None
-        self._noted = owner is None
+class OwnPermit:
+    """One native producer has it for its life. Any thread, and signal handlers. `permit`: what it writes with."""
+
+    permit: Permit | None = None
+    _producer_id: int | None = None
+    _end = _OPEN
+    _unsent = False
+    # Defaults of the class: each constructor pays for what it sets.
+
+    def __init__(self, guard: Guard, request: Request) -> None:
+        self._guard = guard
+        self._request = request
+
+    def ask(self) -> Answer:
+        """The guard's answer. A permit is the producer's from then on, unless it has one or has ended."""
+        answer = self._guard.ask(self._request)
+        # One step: what follows a call, a handler may have come between.
+        if self.permit is None and self._end == _OPEN:
+            self.permit = answer.permit
+        elif answer.permit is not None:  # another thread has asked, too, or the producer was closed meanwhile
+            self._guard.give_back(answer.permit)
+        return answer
+
+    def note(self, producer_id: int) -> None:
+        """This producer ID came of the permit. Only the first one counts."""
+        if self._producer_id is None and self.permit is not None:
+            self._producer_id = producer_id
+            self._guard.note(self.permit, producer_id)
+
+    def end(self, how: str, unsent: bool) -> None:
+        """The producer ends: `how` as in Guard.note(). `unsent`: nothing was sent, certainly. The first call counts."""
+        if self._end == _NOTED:
+            return
+        self._unsent = self._unsent or (unsent and self._end == _OPEN)
+        self._end = _ENDING
+        if self.permit is not None:
+            self._guard.note(self.permit, self._producer_id, how)
+            if self._unsent:
+                self._guard.give_back(self.permit)
+                self.permit = None
+        self._end = _NOTED  # not before: a signal handler may raise there, and close() comes again
+
+
+class LanePermit(OwnPermit):
+    """A batch lane has it. `asked`: its producer ID is in use. `denied`: there is none, and the lane must not send."""
+
+    asked = denied = False
+
+    def __init__(self, guard: Guard, request: Request, heard: Callable[[LanePermit, Answer], object]) -> None:
+        super().__init__(guard, request)
+        self.kind, self._heard = request.kind, heard
 
     def may_send(self, producer_id: int | None = None) -> bool:
         """Ask for the permit, the first time that a batch is to leave; whether it may.
 
         `producer_id`: the one that came of it, once it is known.
         """
-        if not self.asked and self._owner is not None:
+        if not self.asked:
             self.asked = True
-            self.permit = self._owner.ask(self)
+            answer = self.ask()
             self.denied = self.permit is None
-        if not self._noted and producer_id is not None and self.permit is not None and self._owner is not None:
-            self._noted = True
-            self._owner.note(self.permit, producer_id)
+            self._heard(self, answer)
+        if producer_id is not None:
+            self.note(producer_id)
         return not self.denied
 
 
-GRANTED: Final = LanePermit(Kind.FIRST, None)
+GRANTED: Final = LanePermit(Guard(), Request(Kind.FIRST, 1.0, False, CallSite("", 0, "")), lambda *_: None)
 """Of a lane that needs none of its own: somebody else asked for it, or nobody counts."""
+GRANTED.asked = True
 
 
 class LanePermits:
@@ -68,12 +112,16 @@ class LanePermits:
         """Of lanes that exist and have not sent yet: they may all ask at once."""
         self._held: set[LanePermit] = set()
         """Of lanes that exist and have sent."""
-        self._lost = 0
-        """Lanes that failed and are to be replaced."""
+        self._kept = self._lost = 0
+        """How many had a permit and are no more; how many of them failed and are to be replaced."""
         self._again_at = self._retry_after = 0.0
         self.refused = False
         """Whether the additional lane that was wanted last is not made, to keep to the limit."""
-        self.used = 0
+
+    @property
+    def used(self) -> int:
+        """How many permits lanes have taken, and not given back."""
+        return self._kept + sum(lane.permit is not None for lane in tuple(self._held))
 
     @property
     def paused(self) -> bool:
@@ -104,57 +152,42 @@ class LanePermits:
             self._lost = max(0, self._lost - 1)
         if self._guard is None:
             return GRANTED
-        permit = LanePermit(kind, self)
+        permit = self._made(self._guard, kind)
         self._due.add(permit)
         return permit
+
+    def _made(self, guard: Guard, kind: Kind) -> LanePermit:
+        return LanePermit(guard, self._request._replace(kind=kind), self._heard)
 
     def renewal(self, now: float) -> tuple[LanePermit, float]:
         """For a native producer in place of one that failed, before it is made; when to ask again if it is denied."""
         if self._guard is None:
             return GRANTED, now
-        (permit := LanePermit(Kind.FIXED_LANE, self)).may_send()
+        (permit := self._made(self._guard, Kind.FIXED_LANE)).may_send()
         return permit, now + self._retry_after
 
-    def ask(self, lane: LanePermit) -> Permit | None:
+    def _heard(self, lane: LanePermit, answer: Answer) -> None:
         self._due.discard(lane)
-        if self._guard is None:
-            return None
-        answer = self._guard.ask(self._request._replace(kind=lane.kind))
         self._retry_after = answer.retry_after
-        if answer.permit is None:
+        if lane.denied:
             self._refuse()
         else:
-            self.used += 1
             self._held.add(lane)
         if answer.over_limit and self._tell is not None:
             self._tell(answer)
-        return answer.permit
-
-    def note(self, permit: Permit, producer_id: int) -> None:
-        if self._guard is not None:
-            self._guard.note(permit, producer_id)
 
     def ended(self, lane: LanePermit, wrote: bool, failed: bool, replaced: bool = False) -> None:
         """A lane is no more. `failed`: it is to be replaced, or is. `wrote`: whether it was given any batch."""
         self._due.discard(lane)
-        self._held.discard(lane)
         self._lost += failed and not replaced
-        self._end(lane, "failed" if failed else "closed", not wrote)
+        lane.end("failed" if failed else "closed", not wrote)
+        self._held.discard(lane)
+        self._kept += lane.permit is not None
 
     def end(self, how: str, unsent: bool) -> None:
         """The producer ends: `how` as in Guard.note(). `unsent`: nothing was sent, certainly. The first call counts."""
         for lane in tuple(self._held):  # the sender may add to it meanwhile
-            self._end(lane, how, unsent)
-            self._held.discard(lane)  # not before: a signal handler may raise there, and close() comes again
-
-    def _end(self, lane: LanePermit, how: str, unsent: bool) -> None:
-        if self._guard is None or lane.permit is None:
-            return
-        self._guard.note(lane.permit, ended=how)
-        if unsent:
-            self._guard.give_back(lane.permit)
-            self.used -= 1
-            lane.permit = None  # one step with the line above: a signal handler may raise in any call
+            lane.end(how, unsent)
 
     def _refuse(self) -> None:
         self.refused = True

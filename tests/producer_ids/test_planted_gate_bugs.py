@@ -9,7 +9,8 @@ import pytest
 from safeproducer import ProducerIdLimitError
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.pipeline.route import Route
-from safeproducer.producer_ids.gate import Gate, OwnPermit
+from safeproducer.producer_ids.gate import Gate
+from safeproducer.producer_ids.lane_permits import OwnPermit
 from safeproducer.producer_ids.permit import Answer, Permit
 from tests.pipeline import test_gate_paths as paths
 from tests.producer_ids import test_gate as units

@@ -130,7 +130,7 @@ def run(cluster: FakeCluster, place: Place, tmp_path: Path) -> Run:
         program = tmp_path / "program.py"
         program.write_text(begin + text)
         environment = {
-            "SAFEPRODUCER_PRODUCER_IDS_LEDGER": place.setting,
+            "SAFEPRODUCER_PRODUCER_IDS_LEDGER": place,
             "SAFEPRODUCER_PRODUCER_IDS_POLICY": policy,
             "PYTHONPATH": str(ROOT),
         }
@@ -183,10 +183,10 @@ def test_tasks_in_workers_that_are_ended(run: Run, place: Place) -> None:
 
 def test_workers_of_a_pre_fork_server(run: Run, place: Place) -> None:
     """A start within the rate is not told. Recycled workers are, and not as a crash loop."""
-    done = run(WORKERS, "1", place.setting)
+    done = run(WORKERS, "1", place)
     assert (done.returncode, done.stdout.split()) == (0, ["one-per-process"]), done.stderr
     assert "producer-ID churn" not in done.stderr
-    recycled = run(WORKERS, "1", place.setting)
+    recycled = run(WORKERS, "1", place)
     assert recycled.returncode == 0, recycled.stderr
     assert "producer-ID churn" in recycled.stderr
     assert len(ledger(place).in_hour) == 6

@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from hashlib import blake2b
 from traceback import clear_frames
 from typing import NamedTuple, TypeVar
@@ -210,12 +210,12 @@ class Guard:
         """None without a ledger, where it cannot be locked or written, and inside a round of this thread."""
         if not self._keeps or self._is_inside():
             return None
-        thread, round_ = threading.get_ident(), None
+        thread, round_, work = threading.get_ident(), None, forks.Work()
         try:
-            with permit_record.work().lock:  # a fork waits for it
+            with work.lock:  # a fork waits for it
                 round_ = LedgerRound(self._ledger)
                 self._rounds[thread] = weakref.ref(round_)
-                with round_:
+                with closing(round_):
                     round_.begin()
                     return act(round_)
         except (LedgerError, OSError, ValueError) as error:
@@ -259,7 +259,8 @@ def _hashed(transactional_id: str, identity: tuple[str, str]) -> str:
 
 def _warn(problem: str) -> None:
     """On a thread of its own: who asks may hold locks, which a log handler may wait for."""
-    with permit_record.work():  # a fork waits for it
+    work = forks.Work()
+    with work:  # a fork waits for it
         alone = "producer IDs (KIP-936) are counted by this process alone, until a ledger of this host can be used: %s"
         logger.warning(alone, problem)
 

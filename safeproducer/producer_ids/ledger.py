@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from io import FileIO
-from typing import Self
 
 from safeproducer.policy.permits import HOUR, MOST_DEBT
 from safeproducer.producer_ids import ledger_places, permit_log, permit_record
@@ -189,11 +188,8 @@ class LedgerRound:
         self._ledger = ledger
         self._copies: list[LedgerCopy] = []
 
-    def __enter__(self) -> Self:
-        return self
-
     def begin(self) -> None:
-        """Inside `with`: open, lock and read the copies."""
+        """Open, lock and read the copies."""
         self._ledger.open(self._copies)
         self.now = permit_record.now()
         found = [copy.header for copy in self._copies]
@@ -201,18 +197,14 @@ class LedgerRound:
         self.until, self.count = larger(found, self.now)
         if not known and any(found):  # all are damaged: the hour counts as used up
             self.until = self.now.boot + HOUR
-        if not known or len(set(found)) > 1 or any(copy.size > _MOST for copy in self._copies):
+        set_back = self.until >= self.now.boot + LATEST  # a clock: the hour comes back from now on
+        if not known or len(set(found)) > 1 or set_back or any(copy.size > _MOST for copy in self._copies):
             # One is new, damaged, or was left behind when a process was killed. Or there are too many lines.
             leader = max(self._copies, key=lambda copy: copy.header.count if isinstance(copy.header, Header) else -1)
             self.write(self.until, permit_log.latest(leader.lines()) if known else b"", anew=True)
-        elif self.until >= self.now.boot + LATEST:  # a clock was set back: the hour comes back from now on
-            self.write(self.until, b"")
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
-        """Also in a forked child, which must not keep the lock of its parent."""
+        """At the end, and in a forked child, which must not keep the lock of its parent."""
         self.closed = True
         for copy in self._copies:
             copy.file.close()
@@ -284,7 +276,7 @@ def name_of(identity: tuple[str, str]) -> str:
 
 
 def sweep(directory: str, keep: str) -> None:
-    """Delete ledgers whose hour is over, and the oldest ones beyond 64; never the one named `keep`.
+    """Delete ledgers in which nobody counted for two hours, and the oldest ones beyond 64; never the one named `keep`.
 
     Each FakeCluster has new ports, and so a new ledger.
     """
@@ -293,17 +285,13 @@ def sweep(directory: str, keep: str) -> None:
         paths = [os.path.join(directory, name) for name in names]
         ages = {path: abs(clock.time() - os.lstat(path).st_mtime) for path in paths}
         for count, path in enumerate(sorted(paths, key=ages.__getitem__), 2):
-            if count > MOST or ages[path] >= HOUR:
-                _delete(path, at_once=count > MOST)
+            if count > MOST or ages[path] >= LATEST:
+                _delete(path)
 
 
-def _delete(path: str, at_once: bool) -> None:
+def _delete(path: str) -> None:
     """Not one that is in use just now, nor one that is not ours or of a newer version."""
-    with suppress(OSError, LedgerError):
-        copy, now = opened(path, Patience(0.0), _THERE), permit_record.now()
-        with copy.file:
-            head = copy.header
-            if at_once or not isinstance(head, Header) or head.used_until(now, permit_record.boot_id()) <= now.boot:
-                if sys.platform == "win32":
-                    copy.file.close()  # it deletes no open file
-                os.unlink(path)  # locked: who waits for it finds that it is gone, and makes a new one
+    with suppress(OSError, LedgerError), opened(path, Patience(0.0), _THERE).file as file:
+        if sys.platform == "win32":
+            file.close()  # it deletes no open file
+        os.unlink(path)  # locked: who waits for it finds that it is gone, and makes a new one

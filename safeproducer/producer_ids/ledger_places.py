@@ -8,20 +8,11 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from typing import NamedTuple
+from typing import NewType
 
-
-class Place(NamedTuple):
-    """The value of `safeproducer.producer.ids.ledger`.
-
-    "auto": for this host. "off": for this process. Anything else is an absolute directory.
-    """
-
-    setting: str
-
-
-AUTO = Place("auto")
-OFF = Place("off")
+Place = NewType("Place", str)
+"""The value of `safeproducer.producer.ids.ledger`: "auto" for this host, "off" for this process, or a directory."""
+AUTO, OFF = Place("auto"), Place("off")
 SUFFIX = ".ledger"
 AUTO_VARIABLE = "SAFEPRODUCER_PRODUCER_IDS_AUTO"
 """An environment variable: the directories that "auto" takes, as in PATH. The pytest plug-in sets it."""
@@ -51,7 +42,7 @@ def directories(place: Place) -> list[str]:
     if place == OFF or not SUPPORTED:
         return []
     if place != AUTO:
-        return [place.setting]
+        return [place]
     if named := os.environ.get(AUTO_VARIABLE):
         return named.split(os.pathsep)
     # Not tempfile: it would take the working directory when there is no other. TEMP is the user's own on Windows.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import threading
 from functools import cache
 from hashlib import blake2b
 from typing import NamedTuple
@@ -72,17 +71,6 @@ forks.in_child(_renew)
 def this() -> ProcessId:
     """This process now: an orphan has another parent."""
     return ProcessId(os.getpid(), os.getppid(), _token[0])
-
-
-_local = threading.local()
-
-
-def work() -> forks.Work:
-    """What a thread holds while it writes to a ledger: its own one, so that nobody but a fork ever waits for it."""
-    found: forks.Work | None = getattr(_local, "work", None)
-    if found is None:
-        found = _local.work = forks.Work()
-    return found
 
 
 def now() -> Times:

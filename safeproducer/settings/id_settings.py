@@ -77,8 +77,8 @@ def _policy(given: Mapping[str, Any]) -> Policy:
 
 
 def _ledger(given: Mapping[str, Any], usable: Callable[[str], str | None]) -> str:
-    value = given.get(PRODUCER_IDS_LEDGER, AUTO.setting)
-    if value in (AUTO.setting, OFF.setting):
+    value = given.get(PRODUCER_IDS_LEDGER, AUTO)
+    if value in (AUTO, OFF):
         return str(value)
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
     absolute = isinstance(path, str) and os.path.isabs(path) and "\0" not in path

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ SITE = CallSite("app.py", 7, "handler")
 @contextmanager
 def locked() -> Iterator[None]:
     """A round of another process."""
-    with LedgerRound(Ledger(IDENTITY, AUTO)) as round_:
+    with closing(LedgerRound(Ledger(IDENTITY, AUTO))) as round_:
         round_.begin()
         yield
 

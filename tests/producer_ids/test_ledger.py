@@ -425,18 +425,12 @@ def test_a_permit_granted_alone_goes_back_when_the_ledger_has_it(still: Host, mo
 
 def test_ledgers_whose_hour_is_over_go_when_a_new_one_is_made(still: Host) -> None:
     """And 64 stay at most."""
-    Guard(("old", ""), AUTO).ask(first(1))
-    Guard(("indebted", ""), AUTO).ask(Request(Kind.FURTHER, 0.6, True, SITE))
-    still.pass_time(1.5 * HOUR)
-    for file in still.files:
-        os.utime(file, (0, still.wall - 1.5 * HOUR))
-    unused = Guard(("unused", ""), AUTO)
-    unused.give_back(unused.ask(first()).permit or pytest.fail("it is granted"))
-    for directory in (still.memory, still.disk):
-        os.utime(directory / ledger.name_of(("unused", "")), (0, still.wall))
+    for identity, hours in (("old", 2.1), ("indebted", 1.9)):
+        Guard((identity, ""), AUTO).ask(Request(Kind.FURTHER, 0.5, True, SITE))
+        for directory in (still.memory, still.disk):
+            os.utime(directory / ledger.name_of((identity, "")), (0, still.wall - hours * HOUR))
     Guard(("young", ""), AUTO).ask(first())
-    names = {file.name for file in still.files}
-    assert names == {ledger.name_of((identity, "")) for identity in ("young", "indebted", "unused")}
+    assert {file.name for file in still.files} == {ledger.name_of((it, "")) for it in ("young", "indebted")}
     for number in range(80):
         Guard((f"fake-{number}", ""), AUTO).ask(first())
     assert len(list(still.memory.iterdir())) <= ledger.MOST

@@ -43,7 +43,7 @@ def read(place: Place, *, rate: float = 20, paths: bool = True) -> Host:
 def test_a_host_without_a_ledger(place: Place) -> None:
     """None was taken here: nothing is wrong, and nothing is made by looking."""
     assert read(place) == Host()
-    assert not Path(place.setting).exists()
+    assert not Path(place).exists()
 
 
 def test_ids_have_their_line(place: Place, guard: Guard) -> None:
@@ -112,14 +112,14 @@ def test_without_paths_lines_are_numbered(place: Place, guard: Guard) -> None:
     take(guard, HERE, 7)
     take(guard, THERE, 8)
     take(guard, HERE, 9)
-    for copy in Path(place.setting).glob("*.ledger"):
+    for copy in Path(place).glob("*.ledger"):
         with copy.open("r+b") as file:
             file.write(b"x" * 64)
     host = read(place, paths=False)
     assert host.lines == {7: "line 1", 8: "line 2", 9: "line 1"}
     assert host.damaged
     assert "secret" not in str(host)
-    assert place.setting not in str(host)
+    assert place not in str(host)
 
 
 def test_places_that_cannot_be_used(tmp_path: Path) -> None:

@@ -12,13 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from safeproducer import SafeProducer
-from safeproducer.cli.common.connection import BrokerErrors, await_topic, opened
+from safeproducer.cli.common.connection import BrokerErrors, await_topic, opened, topic_failure
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import Setting, add_settings_arguments, read_settings, seconds
 from safeproducer.cli.common.stop import NOT_ALL_DELIVERED, Failure, StopRequest
 from safeproducer.cli.demo.experiment import COLUMNS, FLAWS, Experiment, Line, compare, flawless, read_lines, total_of
 from safeproducer.cli.demo.steps import BROKERS, PARTITIONS, RECORDS, TITLES, Proof, Steps, embedded_cluster
-from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaException
 from safeproducer.kafka.readback import ReadbackIncompleteError, read_topic, scratch_topic
 
@@ -118,7 +117,10 @@ def _demonstrate(
     if cluster is not None:
         cluster.create_topic(topic, partitions)
     elif not stop:
-        _make_topic(stack, settings, topic, partitions, args.keep_topic)
+        try:
+            stack.enter_context(scratch_topic(settings, topic, partitions, keep=args.keep_topic))
+        except KafkaException as error:
+            raise topic_failure(topic, error.args[0].name(), error.args[0].str()) from error
     wait(topic)
     experiment = Experiment(producer, errors, stop, topic, args.timeout)
     if cluster is not None and in_steps:
@@ -134,15 +136,6 @@ def _demonstrate(
         sentence = f"The records were sent, but the log cannot be read back, so nothing is proved: {error}."
         raise Failure(sentence, code="readback", exit_code=NOT_ALL_DELIVERED) from error
     return Result(experiment, steps, log, time.monotonic() - started)
-
-
-def _make_topic(stack: ExitStack, settings: dict[str, Setting], topic: str, partitions: int, keep: bool) -> None:
-    try:
-        stack.enter_context(scratch_topic(settings, topic, partitions, keep=keep))
-    except KafkaException as error:
-        reason = error.args[0]
-        sentence = f"The topic {topic} cannot be created: {advice(reason.name(), reason.str())}"
-        raise Failure(sentence, code=reason.name()) from error
 
 
 def _close(producer: SafeProducer) -> None:
@@ -167,12 +160,11 @@ class Result:
         log: Sequence[tuple[int, bytes]],
         seconds_to_read: float,
     ) -> None:
-        self.experiment = experiment
-        self.steps = steps
+        self.experiment, self.steps, self.seconds_to_read = experiment, steps, seconds_to_read
         self.partitions = compare(experiment.records, log)
-        self.by_step = compare(experiment.records, log, by_step=True) if steps else {}
+        by_step = compare(experiment.records, log, by_step=True)
+        self.by_step = [by_step.get(number, total_of({})) for number in range(1, len(steps) + 1)]
         self.total = total_of(self.partitions)
-        self.seconds_to_read = seconds_to_read
         self.not_shown = [number for number, proof in enumerate(steps.values(), start=1) if not proof.shown]
         good = flawless(self.total) and not self.not_shown
         self.exit_code = experiment.stop.exit_code or (0 if good else NOT_ALL_DELIVERED)
@@ -187,23 +179,20 @@ class Result:
         ranked = self._latencies
         return round(ranked[math.ceil(len(ranked) * percent / 100) - 1], 3) if ranked else None
 
-    def _of_step(self, number: int) -> dict[str, int]:
-        return _all(self.by_step.get(number, Counter()))
-
     def document(self, cluster: str, limits: Sequence[str]) -> dict[str, Any]:
-        experiment = self.experiment
-        stopped_by = experiment.stop.signal
+        experiment, stopped_by = self.experiment, self.experiment.stop.signal
+        steps = zip(self.steps.items(), self.by_step, strict=True)
         return {
             "command": "demo",
             "cluster": cluster,
             "topic": experiment.topic,
             "files": len({record.key for record in experiment.records}),
             "steps": [
-                {"step": number, "name": name, "title": TITLES[name], **proof._asdict(), **self._of_step(number)}
-                for number, (name, proof) in enumerate(self.steps.items(), start=1)
+                {"step": number, "name": name, "title": TITLES[name], **proof._asdict(), **row}
+                for number, ((name, proof), row) in enumerate(steps, start=1)
             ],
-            "partitions": [{"partition": number, **_all(row)} for number, row in self.partitions.items()],
-            "total": _all(self.total),
+            "partitions": [{"partition": number, **row} for number, row in self.partitions.items()],
+            "total": self.total,
             "bytes": self.bytes,
             "seconds": round(experiment.seconds, 3),
             "seconds_to_read_back": round(self.seconds_to_read, 3),
@@ -246,10 +235,11 @@ class Result:
         names = [name for name in COLUMNS if name in ("accepted", "delivered") or name in _TOLD or self.total[name]]
         if screen.out.width < 100:
             names = [name for name in names if self.total[name] or name == "delivered"]
-        rows = {"none" if number is None else str(number): _all(row) for number, row in self.partitions.items()}
+        rows = {"none" if number is None else str(number): row for number, row in self.partitions.items()}
         if self.steps:
-            rows = {f"{number} {name}": self._of_step(number) for number, name in enumerate(self.steps, start=1)}
-        rows |= {"total": _all(self.total)}
+            names_of_steps = (f"{number} {name}" for number, name in enumerate(self.steps, start=1))
+            rows = dict(zip(names_of_steps, self.by_step, strict=True))
+        rows["total"] = self.total
         columns = ["step" if self.steps else "partition", *(name.replace("_", " ") for name in names)]
         cells = [[label, *(f"{row[name]:,}" for name in names)] for label, row in rows.items()]
         files = len({record.key for record in self.experiment.records})
@@ -282,10 +272,6 @@ def picture(values: Iterable[float], largest: float, *, plain: bool) -> str:
     glyphs = " .:-=+*#@" if plain else "·▁▂▃▄▅▆▇█"
     scale = (len(glyphs) - 1) / math.sqrt(largest) if largest > 0 else 0.0
     return "".join(glyphs[min(len(glyphs) - 1, math.ceil(math.sqrt(value) * scale))] for value in values)
-
-
-def _all(row: Counter[str]) -> dict[str, int]:
-    return {name: row[name] for name in COLUMNS}
 
 
 def _draw_timeline(experiment: Experiment, screen: Screen) -> None:

@@ -1,6 +1,7 @@
 """The demonstration sends real text, keeps the fate of every record, and compares it with the log's content."""
 
 import math
+import os
 import sysconfig
 import time
 from collections import Counter, defaultdict
@@ -47,15 +48,14 @@ def read_lines(paths: Sequence[str], most: int | None) -> list[Line]:
     modules = Path(sysconfig.get_path("stdlib")).glob("*.py")
     found = sorted(modules, key=lambda path: (path.stat().st_size, path.name))
     records: list[Line] = []
-    for shown, path in ({path: Path(path) for path in paths} or {path.name: path for path in found}).items():
-        name = shown.encode("utf-8", "surrogateescape").replace(b"\t", b" ")
+    for path in dict.fromkeys(map(Path, paths)) or found:
+        name = os.fsencode(path if paths else path.name).replace(b"\t", b" ")
         try:
             with path.open("rb") as stream:
                 for line, text in enumerate(islice(stream, None if most is None else most - len(records)), start=1):
                     records.append(Line(len(records), name, b"%s\t%d\t%s" % (name, line, text.rstrip(b"\n"))))
         except OSError as error:
-            sentence = f"The input {shown} cannot be read ({error.strerror}): correct its path or its rights."
-            raise Failure(sentence, code="input") from None
+            raise Failure(f"The input {path} cannot be read ({error.strerror}).", code="input") from None
     return records
 
 
@@ -63,7 +63,7 @@ class Experiment:
     """Sends records, and remembers each of them with what the producer said about it. Used by the main thread only.
 
     `left`: records without a report; `why_left` says why there are any at the end. `failures`: errors by name, each
-    with a sentence in `advised`.
+    with a sentence in `advised`. `seconds`: from the first produce() to the end of the last drain.
     """
 
     def __init__(
@@ -71,17 +71,12 @@ class Experiment:
     ) -> None:
         self.producer, self.stop, self.topic = producer, stop, topic
         self._errors, self._timeout = errors, timeout
-        self._drained_at: float | None = None
         self.records: list[Line] = []
         self.left = 0
         self.why_left: str | None = None
         self.failures: Counter[str] = Counter()
         self.advised: dict[str, str] = {}
-
-    @property
-    def seconds(self) -> float:
-        """From the first produce() to the end of the last drain, or until now."""
-        return (self._drained_at or time.monotonic()) - self.records[0].accepted_at if self.records else 0.0
+        self.seconds = 0.0
 
     @property
     def ended(self) -> bool:
@@ -125,13 +120,13 @@ class Experiment:
         """
         seen, since = None, 0.0
         while self.left:
-            now, fatal, stopping = time.monotonic(), self._errors.fatal is not None, bool(self.stop)
-            if seen != (state := (fatal, stopping, None if fatal or stopping else self.left)):
+            now, fatal = time.monotonic(), self._errors.fatal is not None
+            if seen != (state := (fatal, fatal or bool(self.stop) or self.left)):
                 seen, since = state, now
             if now - since >= (min(self._timeout, _FATAL_PATIENCE) if fatal else self._timeout):
                 break
             serve(self.producer.flush, self._errors, min(_SLICE, self._timeout))
-        self._drained_at = time.monotonic()
+        self.seconds = time.monotonic() - self.records[0].accepted_at if self.records else 0.0
         self.why_left = self.producer.explain(self.topic) if self.left else None
 
     def _report(self, record: Line, error: KafkaError | None, message: Message) -> None:
@@ -165,13 +160,13 @@ def compare(records: Iterable[Line], log: Iterable[tuple[int, bytes]], *, by_ste
     that stands behind a later one. unexpected: in the log but never sent. contradicted: refused or reported as not
     written, and in the log all the same. unconfirmed: of unknown outcome and in the log, which is allowed.
     """
-    rows: dict[int | None, Counter[str]] = defaultdict(Counter)
+    rows: dict[int | None, Counter[str]] = defaultdict(partial(Counter, dict.fromkeys(COLUMNS, 0)))
     known = {record.value: record for record in records}
     missing, newest = dict(known), defaultdict[tuple[int, bytes], int](int)
     for record in known.values():
-        rows[record.step if by_step else record.partition].update(
-            {record.fate: 1, "accepted": record.fate != "refused"}
-        )
+        row = rows[record.step if by_step else record.partition]
+        row[record.fate] += 1
+        row["accepted"] += record.fate != "refused"
     for partition, value in log:
         found = known.get(value)
         row = rows[partition if not by_step else None if found is None else found.step]
@@ -192,7 +187,7 @@ def compare(records: Iterable[Line], log: Iterable[tuple[int, bytes]], *, by_ste
 
 
 def total_of(rows: Rows) -> Counter[str]:
-    return sum(rows.values(), Counter())
+    return Counter({name: sum(row[name] for row in rows.values()) for name in COLUMNS})
 
 
 def flawless(total: Counter[str]) -> bool:

@@ -55,12 +55,11 @@ _TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """`count` permits within `seconds`, at `site`. `code` is stable; `sentence` says what it is, `cure` what to do."""
+    """`count` permits for a `line` of code make it. `code` is stable, `sentence` says what it is, `cure` what to do."""
 
     code: str
+    line: str
     count: int
-    seconds: float
-    site: CallSite
     sentence: str
     cure: str
 
@@ -75,7 +74,7 @@ def find(records: Sequence[IdRecord], site: CallSite) -> Pattern | None:
     code, (began, ended) = _code(own), (own[0].at, own[-1].at)
     seconds = ended.boot - began.boot if one_start else ended.wall - began.wall
     sentence, cure = _TEXTS[code]
-    return Pattern(code, len(own), seconds, site, f"{len(own)} in {_span(seconds)}, {sentence}", f"{cure}.")
+    return Pattern(code, str(site), len(own), f"{len(own)} in {_span(seconds)}, {sentence}", f"{cure}.")
 
 
 def _code(own: list[IdRecord]) -> str:

@@ -1,4 +1,4 @@
-"""What a series of permits looks like, as the ring has it."""
+"""What a series of permits looks like, as the ledger has it."""
 
 import pytest
 
@@ -37,9 +37,9 @@ def test_each_pattern_is_told_from_the_others(code: str) -> None:
     """With the count, the time and the line; each has a cure."""
     others = [record(at, token=500 + at, site=OTHER) for at in range(30)]
     pattern = found(CASES[code] + others)
-    assert (pattern.code, pattern.count, pattern.site) == (code, len(CASES[code]), SITE)
-    assert pattern.seconds == CASES[code][-1].at.wall - CASES[code][0].at.wall
-    assert pattern.sentence.startswith(f"{len(CASES[code])} in ")
+    assert (pattern.code, pattern.count, pattern.line) == (code, len(CASES[code]), str(SITE))
+    seconds = CASES[code][-1].at.wall - CASES[code][0].at.wall
+    assert pattern.sentence.startswith(f"{len(CASES[code])} in {patterns._span(seconds)}, ")
     assert pattern.cure.endswith(".")
 
 
@@ -49,7 +49,7 @@ def test_a_clock_that_is_set_changes_no_time_of_a_pattern() -> None:
     own = [one._replace(at=one.at._replace(wall=one.at.wall + 3600 * (number == 1))) for number, one in enumerate(own)]
     assert found(own).sentence.startswith("3 in 2 s, ")
     own[0] = own[0]._replace(boot_id=2)
-    assert found(own).seconds == 3601
+    assert found(own).sentence.startswith("3 in 60 min, ")
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 7])

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure
 from safeproducer.kafka.properties import canonical
+from safeproducer.policy.types import TopicPartition
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _NOT_READABLE = ("ssl.certificate.pem", "ssl.key.pem", "ssl.keystore.location", "ssl.engine.id", "ssl.engine.location")
@@ -94,9 +95,6 @@ def _load(context: ssl.SSLContext, by_name: Mapping[str, Setting]) -> None:
         key, password = by_name.get("ssl.key.location"), by_name.get("ssl.key.password")
         # Without a password OpenSSL would ask for it at the terminal.
         context.load_cert_chain(str(certificate), str(key) if key else None, str(password or ""))
-
-
-TopicPartition = tuple[str, int]
 
 
 class RememberedId(NamedTuple):

@@ -5,18 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Self
 
-from safeproducer.cli.common.admin_settings import (
-    AskError,
-    OpenTransaction,
-    RememberedId,
-    TopicPartition,
-    admin_settings,
-)
+from safeproducer.cli.common.admin_settings import AskError, OpenTransaction, RememberedId, admin_settings
 from safeproducer.cli.common.broker_connection import BrokerConnection, refusal
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError
+from safeproducer.policy.types import TopicPartition
 
 _NONE = -1
 _OF_BROKER = (KafkaError.UNSUPPORTED_VERSION, KafkaError.REQUEST_TIMED_OUT, KafkaError.NETWORK_EXCEPTION)

@@ -12,14 +12,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from safeproducer.cli.common.admin_settings import (
-    WHAT,
-    AskError,
-    OpenTransaction,
-    RememberedId,
-    TopicPartition,
-    admin_settings,
-)
+from safeproducer.cli.common.admin_settings import WHAT, AskError, OpenTransaction, RememberedId, admin_settings
 from safeproducer.cli.common.connection import opened_reader, topic_failure
 from safeproducer.cli.common.finding import facts_of, some
 from safeproducer.cli.common.producer_states import BrokerQuestions
@@ -41,6 +34,7 @@ from safeproducer.kafka.admin import ClusterReader, Configs, Topic
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaException
 from safeproducer.policy import expiry
+from safeproducer.policy.types import TopicPartition
 
 Ask = Callable[[int | None, Sequence[TopicPartition]], Mapping[TopicPartition, Sequence[RememberedId]]]
 

@@ -1,12 +1,12 @@
 """Reads what this host knows of its own producer IDs, from its ledgers, which it never writes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from safeproducer.producer_ids import ledger_places, ledger_reader
 from safeproducer.producer_ids.ledger_places import OFF, Place
 from safeproducer.producer_ids.ledger_reader import LedgerReading
-from safeproducer.records import CallSite
+from safeproducer.producer_ids.patterns import Pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +26,6 @@ class KnownId:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownPattern:
-    """The pattern of a line's permits, and what to do: the same words as in log, hook and error."""
-
-    code: str
-    line: str
-    count: int
-    sentence: str
-    cure: str
-
-
-@dataclass(frozen=True, slots=True)
 class LedgerCensus:
     """The count of one cluster and principal. `wait`: seconds until the next first ID is allowed; 0 now.
 
@@ -47,7 +36,7 @@ class LedgerCensus:
     in_hour: int
     wait: float
     ids: Sequence[KnownId] = ()
-    patterns: Sequence[KnownPattern] = ()
+    patterns: Sequence[Pattern] = ()
     asked: bool = False
 
 
@@ -97,7 +86,7 @@ class Host:
         ]
 
     @property
-    def patterns(self) -> dict[str, KnownPattern]:
+    def patterns(self) -> dict[str, Pattern]:
         """Line of code -> what its permits look like."""
         return {pattern.line: pattern for ledger in self.joined for pattern in ledger.patterns}
 
@@ -120,7 +109,7 @@ def read_host(place: Place, names: Mapping[str, str], rate: float, *, paths: boo
 def _ledger(one: LedgerReading, names: Mapping[str, str], rate: float, show: "_Lines") -> LedgerCensus:
     ids = [
         KnownId(
-            show.line(record.site),
+            show.line(str(record.site)),
             record.kind.name.lower(),
             record.at.wall,
             record.process.pid,
@@ -130,10 +119,7 @@ def _ledger(one: LedgerReading, names: Mapping[str, str], rate: float, show: "_L
         )
         for record in one.records
     ]
-    patterns = [
-        KnownPattern(pattern.code, show.line(pattern.site), pattern.count, pattern.sentence, pattern.cure)
-        for pattern in one.patterns()
-    ]
+    patterns = [replace(pattern, line=show.line(pattern.line)) for pattern in one.patterns()]
     name = names.get(one.name)
     return LedgerCensus(
         name or f"ledger {one.name[:8]}", one.taken(rate), one.wait(rate), ids, patterns, asked=name is not None
@@ -145,11 +131,11 @@ class _Lines:
 
     def __init__(self, paths: bool) -> None:
         self._paths = paths
-        self._numbers: dict[CallSite, int] = {}
+        self._numbers: dict[str, int] = {}
 
-    def line(self, site: CallSite) -> str:
+    def line(self, of: str) -> str:
         """The text that stands for this line of code."""
-        return str(site) if self._paths else f"line {self._numbers.setdefault(site, len(self._numbers) + 1)}"
+        return of if self._paths else f"line {self._numbers.setdefault(of, len(self._numbers) + 1)}"
 
     def text(self, sentence: str, place: Place) -> str:
         """A sentence that may name directories."""

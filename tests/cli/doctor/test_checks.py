@@ -21,10 +21,10 @@ from safeproducer.cli.doctor.census import (
     Unread,
 )
 from safeproducer.cli.doctor.checks import check
-from safeproducer.cli.doctor.host import Host, KnownId, KnownPattern, LedgerCensus
+from safeproducer.cli.doctor.host import Host, KnownId, LedgerCensus
 from safeproducer.policy.expiry import DAY, Told, unreadable
 from safeproducer.policy.replication import Facts, Replicas, Side, ThrottledReplicas
-from safeproducer.producer_ids.patterns import _TEXTS
+from safeproducer.producer_ids.patterns import _TEXTS, Pattern
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -172,7 +172,7 @@ def test_partitions_that_nobody_told_of() -> None:
 
 def test_a_host_that_has_used_up_its_hour() -> None:
     """Named with the next time, the lines that took the IDs, and the cure of each pattern."""
-    loop = KnownPattern("crash-loop", "a.py:7 in main", 90, "90 in 30 s, a crash loop", "Find out why it ends.")
+    loop = Pattern("crash-loop", "a.py:7 in main", 90, "90 in 30 s, a crash loop", "Find out why it ends.")
     used = Host(
         [LedgerCensus("k1:9092 as User:a", 101, 36.0, patterns=[loop]), LedgerCensus("k2:9092 as User:a", 5, 0.0)]
     )
@@ -181,7 +181,7 @@ def test_a_host_that_has_used_up_its_hour() -> None:
     for words in ("k1:9092 as User:a", "101 producer IDs", "in 36 s", "a.py:7 in main: 90 in 30 s, a crash loop."):
         assert words in finding.message
     assert finding.cure == "Find out why it ends."
-    lanes = [KnownPattern("lanes", f"b.py:{line} in run", 9, "9 in 3 s, lanes", "Set lanes.") for line in (1, 2)]
+    lanes = [Pattern("lanes", f"b.py:{line} in run", 9, "9 in 3 s, lanes", "Set lanes.") for line in (1, 2)]
     of_both = Host([LedgerCensus("k1:9092 as User:a", 101, 36.0, patterns=[*lanes, loop])])
     assert only(replace(examined(topic(small=1)), host=of_both)).cure == (
         "For b.py:1 in run, b.py:2 in run: Set lanes. For a.py:7 in main: Find out why it ends."
@@ -220,7 +220,7 @@ def test_ids_of_another_cluster_are_told_as_possible() -> None:
 
 def test_a_flood_from_this_host_has_the_cure_of_its_pattern() -> None:
     """The same words as in log, hook and error."""
-    pattern = KnownPattern("one-per-request", "a.py:7 in view", 120, "120 in 50 s, one a request", "Make one producer.")
+    pattern = Pattern("one-per-request", "a.py:7 in view", 120, "120 in 50 s, one a request", "Make one producer.")
     host = Host([LedgerCensus("k1:9092 as User:a", 120, 0.0, patterns=[pattern])])
     flooded = topic(small=150, of_host={"a.py:7 in view": list(range(120))})
     finding = only(replace(examined(flooded), host=host))

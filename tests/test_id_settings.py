@@ -8,7 +8,7 @@ import pytest
 from safeproducer import ConfigurationError, SafeProducer
 from safeproducer.pipeline import reuse
 from safeproducer.pipeline.cluster import id_expirations
-from safeproducer.producer_ids import ledger, ledger_places
+from safeproducer.producer_ids import ledger
 from safeproducer.producer_ids.guard import OFF, Kind, Place, Request, guard_of
 from safeproducer.records import CallSite
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE, IdSettings
@@ -75,12 +75,9 @@ def test_a_wrong_setting_is_refused(setting: dict[str, Any], says: str) -> None:
 def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     """With the reason: the setting names one place, and no other is taken."""
     (tmp_path / "file").write_text("")
-    (tmp_path / "link").symlink_to(tmp_path)
-    for name, reason in (("no/parent", "cannot be made"), ("file", "no directory"), ("link", "symbolic link")):
-        with pytest.raises(ConfigurationError, match=reason) as caught:
-            SafeProducer({**BROKER, LEDGER: str(tmp_path / name)})
-        assert caught.value.setting == LEDGER
-        assert str(tmp_path / name) in str(caught.value)
+    with pytest.raises(ConfigurationError, match=r"no directory.*Name a directory") as caught:
+        SafeProducer({**BROKER, LEDGER: str(tmp_path / "file")})
+    assert (caught.value.setting, caught.value.value) == (LEDGER, repr(str(tmp_path / "file")))
 
 
 def test_a_directory_is_made_with_the_first_permit(tmp_path: Path) -> None:
@@ -95,14 +92,6 @@ def test_a_directory_is_made_with_the_first_permit(tmp_path: Path) -> None:
 def test_fixed_numbers_are_those_that_are_promised() -> None:
     """Ledgers in a directory, parked producers, seconds before brokers are asked, and seconds to wait for a ledger."""
     assert (ledger.MOST, reuse.MOST, id_expirations.NOT_BEFORE, ledger.WAITS) == (64, 16, 60, 0.05)
-
-
-def test_a_directory_on_a_network_file_system_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Locks hold nobody off there."""
-    monkeypatch.setattr(ledger_places, "_network", lambda _: "nfs4")
-    with pytest.raises(ConfigurationError, match=r"network file system \(nfs4\).*Name a directory") as caught:
-        SafeProducer({**BROKER, LEDGER: str(tmp_path)})
-    assert (caught.value.setting, caught.value.value) == (LEDGER, repr(str(tmp_path)))
 
 
 def test_no_secret_and_no_configuration_goes_into_a_ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

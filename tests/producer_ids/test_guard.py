@@ -1,28 +1,28 @@
-"""What a producer asks the guard, and what it is told."""
+"""What a producer asks the guard, and what it is told: with a ledger and without."""
 
 import os
+from functools import partial
 
 import pytest
 
 from safeproducer.producer_ids import permit_record
-from safeproducer.producer_ids.guard import OFF, Guard, Kind, Request, guard_of
+from safeproducer.producer_ids.guard import AUTO, OFF, Guard, Kind, Request, guard_of
 from safeproducer.records import CallSite
-from tests.producer_ids.host import Clock
+from tests.producer_ids import host
+from tests.producer_ids.host import IDENTITY, SITE, Host
 
-SITE = CallSite("app.py", 7, "handler")
 OTHER = CallSite("app.py", 9, "other")
 
 
-@pytest.fixture
-def guard(time: Clock) -> Guard:
-    return Guard()
+@pytest.fixture(params=[OFF, AUTO])
+def guard(still: Host, request: pytest.FixtureRequest) -> Guard:
+    return Guard(IDENTITY, request.param)
 
 
-def first(rate: float = 3, enforce: bool = True, site: CallSite = SITE, transactional: str | None = None) -> Request:
-    return Request(Kind.FIRST, rate, enforce, site, transactional)
+first = partial(host.first, 3)
 
 
-def test_beyond_the_rate_it_refuses_and_says_for_how_long(guard: Guard, time: Clock) -> None:
+def test_beyond_the_rate_it_refuses_and_says_for_how_long(guard: Guard, still: Host) -> None:
     """The line is told once as new."""
     assert all(guard.ask(first()).permit for _ in range(3))
     refused = guard.ask(first())
@@ -31,7 +31,7 @@ def test_beyond_the_rate_it_refuses_and_says_for_how_long(guard: Guard, time: Cl
     assert (refused.over_limit, refused.in_hour, refused.by_site, refused.told_before) == (True, 3, 3, False)
     assert guard.ask(first()).told_before
     assert not guard.ask(first(site=OTHER)).told_before
-    time.now += 1201
+    still.pass_time(1201)
     assert guard.ask(first()).permit, "waiting reserved nothing, and asking used nothing"
 
 
@@ -60,15 +60,15 @@ def test_an_orphan_has_another_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert permit_record.this() == before._replace(parent=1)
 
 
-def test_the_hour_counts_even_at_a_slow_pace(guard: Guard, time: Clock) -> None:
+def test_the_hour_counts_even_at_a_slow_pace(guard: Guard, still: Host) -> None:
     """One each 1000 s with 3 an hour: the fourth within the hour is over the limit, though there is room for it."""
     for _ in range(3):
         assert not guard.ask(first()).over_limit
-        time.now += 1000
+        still.pass_time(1000)
     fourth = guard.ask(first())
     assert fourth.permit is not None
     assert fourth.over_limit
-    time.now += 3600
+    still.pass_time(3600)
     assert not guard.ask(first()).over_limit
 
 

@@ -34,26 +34,6 @@ def said(caplog: pytest.LogCaptureFixture, count: int) -> list[str]:
     return texts
 
 
-def test_processes_share_the_hour(still: Host) -> None:
-    """One after another, each with a guard of its own."""
-    assert [still.start().ask(first(3)).permit is not None for _ in range(5)] == [True, True, True, False, False]
-    refused = still.start().ask(first(3))
-    assert refused.retry_after == pytest.approx(1200, abs=0.1)
-    assert (refused.in_hour, refused.by_site) == (3, 3)
-    still.pass_time(1201)
-    assert still.start().ask(first(3)).permit
-
-
-def test_different_rates_share_one_number(still: Host) -> None:
-    """A grant at 1 an hour uses the hour up, and a process at 720 an hour then waits 5 s."""
-    assert still.start().ask(first(1)).permit
-    refused = still.start().ask(first(720))
-    assert refused.permit is None
-    assert refused.retry_after == pytest.approx(5, abs=0.1)
-    still.pass_time(5.01)
-    assert still.start().ask(first(720)).permit
-
-
 def test_files_belong_to_their_user_alone_and_can_be_read_by_people(still: Host) -> None:
     """Directory 0700, files 0600, two of the same content: a header, and lines of JSON."""
     still.memory.mkdir()
@@ -284,28 +264,6 @@ def test_a_permit_that_is_given_back_is_free_for_others(still: Host) -> None:
     assert taken(still.start(), most=20) == 20
     guard.give_back(permits[0])
     assert taken(still.start()) == 0
-
-
-def test_hundred_clean_starts_that_sent_nothing_use_no_permit(still: Host) -> None:
-    """And none of them is told."""
-    for _ in range(100):
-        guard = still.start()
-        answer = guard.ask(first())
-        assert answer.permit is not None
-        assert not answer.over_limit
-        guard.give_back(answer.permit)
-        still.pass_time(1)
-    assert taken(still.start()) == 20
-
-
-def test_warning_counts_and_names_from_the_first_beyond_the_limit(still: Host) -> None:
-    """Every 10 s with a limit of 100: from the 101st on, though there is room for a few more."""
-    for number in range(1, 106):
-        answer = still.start().ask(first(100, enforce=False))
-        assert answer.permit is not None
-        assert answer.over_limit == (number > 100), number
-        still.pass_time(10)
-    assert answer.in_hour == 105
 
 
 WRITING = {"read-only": 30, "full": 28}

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.cimpl import KafkaError, KafkaException
+from confluent_kafka.cimpl import KafkaException
 
 from safeproducer import (
-    DeliveryError,
     Hook,
-    Outcome,
     ProducerChurn,
     ProducerIdLimited,
     ProducerIdLimitError,
@@ -177,17 +175,6 @@ def test_librdkafkas_mock_cluster_has_no_ledger(monkeypatch: pytest.MonkeyPatch,
         assert (tmp_path / "ledger").exists() == ("bootstrap.servers" in servers)
 
 
-def test_off_says_nothing(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
-    """And counts."""
-    heard = Heard()
-    for _ in range(4):
-        with started(cluster, "off", 2, heard) as producer:
-            send_one(producer, "t", b"x")
-            assert producer.snapshot().producer_ids == 1
-    assert heard.churn == heard.limited == []
-    assert not [record for record in caplog.records if "churn" in record.getMessage()]
-
-
 def test_delay_delivers_when_the_next_id_is_there(cluster: FakeCluster) -> None:
     """The hour was used up by a start at 1 an hour; at 720 an hour the next ID is there after 5 s. One ID each."""
     heard = Heard()
@@ -224,35 +211,6 @@ def test_records_that_wait_for_an_id_take_room_in_the_buffer(cluster: FakeCluste
         send_one(second, "t", b"room again")
     assert reports == [None] * 10
     assert len(cluster.log("t", 0)) + len(cluster.log("t", 1)) == 12
-
-
-def test_a_record_that_cannot_wait_for_an_hour_fails_at_once(cluster: FakeCluster) -> None:
-    with started(cluster, "delay", 1) as first:
-        send_one(first, "t", b"x")
-    reports: list[Any] = []
-    with started(cluster, "delay", 1, **{"message.timeout.ms": 5000}) as second:
-        began = time.monotonic()
-        send_one(second, "t", b"x", on_delivery=lambda error, _: reports.append(error), seconds=5)
-        assert time.monotonic() - began < 1
-    (error,) = reports
-    assert isinstance(error, DeliveryError)
-    assert (error.code(), error.outcome) == (KafkaError.THROTTLING_QUOTA_EXCEEDED, Outcome.NOT_WRITTEN)
-    assert len(writers(cluster)) == 1
-
-
-def test_waiting_reserves_nothing(cluster: FakeCluster) -> None:
-    """Fifty that wait and are closed do not delay the next one."""
-    with started(cluster, "delay", 1) as first:
-        send_one(first, "t", b"x")
-    began = time.monotonic()
-    for _ in range(50):
-        waiter = started(cluster, "delay", 720)
-        waiter.produce("t", b"x")
-        assert waiter.close(0.02).left == 1
-    with started(cluster, "delay", 720) as last:
-        send_one(last, "t", b"x", seconds=15)
-    assert time.monotonic() - began < 8
-    assert len(writers(cluster)) == 2
 
 
 def test_restarts_while_the_brokers_are_away_use_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,15 +315,6 @@ def test_threads_that_begin_together_take_one(cluster: FakeCluster) -> None:
         assert (producer.snapshot().delivered, producer.snapshot().producer_ids) == (400, 1)
     with started(cluster, "refuse", 1) as second:
         assert refusal_of(second) is not None
-
-
-def test_records_without_idempotence_take_no_id(cluster: FakeCluster) -> None:
-    """However many such producers there are."""
-    heard = Heard()
-    for _ in range(4):
-        with started(cluster, "refuse", 1, heard, **{"enable.idempotence": False}) as producer:
-            send_one(producer, "t", b"x")
-    assert heard.churn == []
 
 
 def test_passthrough_is_told_and_never_held(cluster: FakeCluster) -> None:

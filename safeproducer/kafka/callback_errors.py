@@ -67,7 +67,6 @@ class CallbackErrors:
         self.no_token = ""
 
     def note(self, error: BaseException) -> BaseException:
-        """The exception that the callback is to raise instead."""
         if isinstance(error, Exception):
             return StandIn(error)
         self._raised.append((error, error.__traceback__))

@@ -201,7 +201,6 @@ ORDINARY = frozenset(
 
 
 def scrub(text: str, secrets: Iterable[str]) -> str:
-    """`text` without any part of `secrets`."""
     for secret in sorted(secrets, key=len, reverse=True):
         text = _without(text, secret)
     return text
@@ -238,5 +237,4 @@ def _is_ordinary(part: str) -> bool:
 
 
 def _joins(text: str, position: int) -> bool:
-    """Whether a word goes on over this position."""
     return 0 < position < len(text) and text[position - 1].isalnum() and text[position].isalnum()

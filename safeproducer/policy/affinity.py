@@ -35,7 +35,6 @@ class Affinity:
         self.release_all((key,))
 
     def release_all(self, keys: Iterable[Key]) -> None:
-        """One record less of each of them."""
         owners = self._bound
         for key in keys:
             lane, count = owners[key]

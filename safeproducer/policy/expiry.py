@@ -65,8 +65,6 @@ TRANSACTIONAL_ID_CONFIG = "transactional.id.expiration.ms"
 
 
 class Source(StrEnum):
-    """Where a horizon comes from."""
-
     BROKER = "broker"
     SETTING = "setting"
     ASSUMED = "assumed"
@@ -142,7 +140,6 @@ class Unsafe:
 
     @property
     def cure(self) -> str:
-        """Both, as far as there are two."""
         raised = f"{PRODUCER_ID_CONFIG} on every broker"
         lowered = (
             f"set message.timeout.ms and socket.timeout.ms so that message.timeout.ms + 2 x socket.timeout.ms is below "

@@ -94,7 +94,6 @@ class RequestCounts:
         self._seen = (0, 0, 0, 0) if new else None
 
     def handed_over(self, records: int) -> None:
-        """A batch of so many records."""
         self.batches += 1
         self._records += records
 

@@ -125,7 +125,6 @@ class Session:
         self._lost, self._unknown = lost, unknown
 
     def end(self, lost: int, unknown: int) -> None:
-        """It has ended."""
         self.left = ""
         if lost > self._lost:
             self.doubt = self.doubt or "a connection was lost, or a request timed out"

@@ -39,7 +39,6 @@ class SequenceGaps:
         self.purged_at, self._epoch = at, epoch
 
     def acknowledged(self, tp: TopicPartition) -> None:
-        """The leader has this partition's next numbers."""
         self._tps.discard(tp)
         self.answered(tp)
 
@@ -59,7 +58,6 @@ class SequenceGaps:
         self._awaited_until = until
 
     def sent(self, tp: TopicPartition) -> None:
-        """A batch of this partition is under way."""
         if tp in self._tps:
             self.exclusive = tp
 
@@ -77,7 +75,6 @@ class SequenceGaps:
         return not self.closed_to(tp, now)
 
     def end_exclusive(self) -> None:
-        """No partition has the lane to itself."""
         self.exclusive = None
 
     def closed_to(self, tp: TopicPartition, now: float) -> bool:

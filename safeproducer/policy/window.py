@@ -27,8 +27,6 @@ NOT_ASKED = "its leader has not been asked yet"
 
 
 class Source(StrEnum):
-    """Where a window comes from."""
-
     ASSUMED = "assumed"
     LEADER = "leader"
     TOPIC = "topic"

@@ -95,7 +95,6 @@ class Gate:
         return self._terms.request
 
     def _permit(self) -> OwnPermit | None:
-        """None where there is nothing to guard."""
         if self._own is None and self._guarded and (guard := self._terms.guard) is not None:
             self.__dict__.setdefault("_own", OwnPermit(guard, self._request))
         return self._own

@@ -79,7 +79,6 @@ class RequestHeader:
 
 @cache
 def _schemas() -> dict[str, dict[str, Any]]:
-    """All, by the name of Kafka's file."""
     found: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("schemas.json").read_text(encoding="utf-8"))
     return found
 

@@ -134,11 +134,9 @@ class _Lines:
         self._numbers: dict[str, int] = {}
 
     def line(self, of: str) -> str:
-        """The text that stands for this line of code."""
         return of if self._paths else f"line {self._numbers.setdefault(of, len(self._numbers) + 1)}"
 
     def text(self, sentence: str, place: Place) -> str:
-        """A sentence that may name directories."""
         if not self._paths:
             for number, directory in enumerate(ledger_places.directories(place), start=1):
                 sentence = sentence.replace(directory, f"directory {number}")

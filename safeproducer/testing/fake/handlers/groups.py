@@ -148,7 +148,6 @@ def _answered(request: Request, group: Group, reply: Reply) -> Body | None:
 
 
 def heartbeat(request: Request) -> Body:
-    """A member lives, and learns of a rebalance."""
     try:
         group = find(request, _named(request), UNKNOWN_MEMBER_ID)
         return {"error_code": group.heartbeat(request.body, request.now)}
@@ -293,7 +292,6 @@ def _description(request: Request, group_id: str) -> Body:
 
 
 def list_groups(request: Request) -> Body:
-    """Those that this broker coordinates."""
     if request.error:
         return {"error_code": request.error, "groups": []}
     states = {state.lower() for state in request.body.get("states_filter", ())}

@@ -291,7 +291,6 @@ def list_transactions(request: Request) -> Body:
 
 
 def describe_transactions(request: Request) -> Body:
-    """Each by its ID."""
     return {"transaction_states": [_description(request, wanted) for wanted in request.body["transactional_ids"]]}
 
 

@@ -25,7 +25,6 @@ class Inbox(Generic[T]):
 
     @property
     def used(self) -> bool:
-        """Whether anything was ever put in."""
         return self._worker is not None
 
     async def put(self, request: T, size: int, delay: float, held: asyncio.Event | None = None) -> None:

@@ -69,8 +69,6 @@ _UNSUPPORTED_VERSION = 35
 
 @dataclass(frozen=True, slots=True)
 class _Arrived:
-    """A request as it came."""
-
     header: RequestHeader
     frame: bytes
     time: float
@@ -270,7 +268,6 @@ class Connection:
         self._refuse(header, "unsupported", f"{header.api} v{header.version} is not served", arrived)
 
     def _refuse(self, header: RequestHeader | None, outcome: Outcome, note: str, arrived: float | None = None) -> None:
-        """Close the connection; the journal says why."""
         self._note(header, outcome, arrived or time.time(), note=note)
         self._writer.transport.abort()
 

@@ -46,8 +46,6 @@ class Reply:
 
 
 class Offset(NamedTuple):
-    """A committed offset."""
-
     offset: int
     leader_epoch: int = -1
     metadata: str | None = ""
@@ -155,7 +153,6 @@ class Group:
         return kind == self.type and any(name in names for name in self._common())
 
     def _common(self) -> list[str]:
-        """The protocols that all members know."""
         known = Counter(name for member in self.members.values() for name in {*dict(member.protocols)})
         return [name for name, count in known.items() if count == len(self.members)]
 
@@ -213,7 +210,6 @@ class Group:
         return self._rejoin(made, now)
 
     def _rebalance(self, now: int) -> None:
-        """Let all members join anew."""
         if self.state is State.COMPLETING:
             for member in self.members.values():
                 member.assignment = b""

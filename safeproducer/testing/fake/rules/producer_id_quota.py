@@ -196,7 +196,6 @@ class ProducerIdQuota:
         return max(1, math.floor(items + 0.5))
 
     def _bucket(self, per_hour: float) -> tuple[float, float]:
-        """Its size and its refill per second."""
         window = self._window
         return per_hour * window.samples * window.window_ms / _HOUR_MS, per_hour * 1000 / _HOUR_MS
 

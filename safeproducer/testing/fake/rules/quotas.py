@@ -102,11 +102,9 @@ class QuotaLimits:
         return Limit(None, ("", client_id or ""))
 
     def find_for_user(self, name: str, user: str) -> float | None:
-        """The limit of a user, whatever the client."""
         return self.find(name, user, None).value
 
     def entities(self) -> Iterable[tuple[Entity, Mapping[str, float]]]:
-        """Everything that is set."""
         return self._limits.items()
 
 

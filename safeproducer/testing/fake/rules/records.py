@@ -25,7 +25,6 @@ _SIZE = struct.Struct(">i")
 
 
 def codec_name(codec: int) -> str:
-    """The name for the number in a batch's attributes."""
     return _CODECS[codec] if codec < len(_CODECS) else f"codec {codec}"
 
 

@@ -146,7 +146,6 @@ class Transaction:
 
     @property
     def commits(self) -> bool:
-        """Whether the end that is prepared is a commit."""
         return self.state is State.PREPARE_COMMIT
 
     def complete(self, new_id: Callable[[], int]) -> None:

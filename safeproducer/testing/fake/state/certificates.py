@@ -66,7 +66,6 @@ class Authority:
         return certificate, key
 
     def close(self) -> None:
-        """Delete the files."""
         self._folder.cleanup()
 
 

@@ -150,7 +150,6 @@ class BrokerState:
         return int(self.text(name))
 
     def text(self, name: str) -> str:
-        """A broker config as it is described."""
         for layer in (self.dynamic, self.defaults, self.static):
             if name in layer:
                 return layer[name]
@@ -342,7 +341,6 @@ class ClusterState:
             self.lead(topic, partition, partition.leader if partition.leader in stay else [*stay, NO_LEADER][0])
 
     def lead(self, topic: Topic, partition: Partition, leader: int) -> None:
-        """Let another replica lead."""
         if self.fetchers is None:
             partition.lead(leader)
         else:
@@ -369,7 +367,6 @@ class ClusterState:
         return listed is None or (index, broker) in listed
 
     def replication_rate(self, side: Side, broker: int) -> int:
-        """The rate to which this broker limits them."""
         return self.brokers[broker].value(RATES[side])
 
     # ---- waiting

@@ -24,5 +24,4 @@ class Coordinators:
         return next((broker for broker in ring if broker in alive), -1)
 
     def move(self, key: str, to: int) -> None:
-        """Let another broker coordinate it."""
         self._moved[key] = to

@@ -37,8 +37,6 @@ _WAIT_MS = 500
 
 
 class _Cluster(Protocol):
-    """Fetchers ask the cluster this."""
-
     def is_listed(self, side: Side, broker: int, topic: Topic, index: int) -> bool: ...
     def replication_rate(self, side: Side, broker: int) -> int: ...
     def minimum(self, topic: Topic, partition: Partition) -> int: ...
@@ -85,7 +83,6 @@ class Fetchers:
     # ---- time
 
     def run(self, now: int) -> None:
-        """Do all that happens until now."""
         while self._events and self._events[0][0] <= now:
             self._now, _, work = heappop(self._events)
             work()

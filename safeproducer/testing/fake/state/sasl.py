@@ -103,8 +103,6 @@ class SaslError(ValueError):
 
 
 class Exchange(Protocol):
-    """One log-in in progress."""
-
     user: str | None
     """The user who has logged in; None until the exchange is complete."""
     ends: float | None
@@ -155,7 +153,6 @@ class TokenExchange:
         return b""
 
     def _principal(self, token: str) -> tuple[str | None, str]:
-        """The principal, or why there is none."""
         self.ends = expiry(token)
         if self.ends is not None and self.ends <= self._now:
             return None, "the token has expired"
@@ -296,7 +293,6 @@ class Session:
 
     @property
     def open(self) -> bool:
-        """Whether everything may be asked."""
         return self._stage is None
 
     @property
@@ -329,7 +325,6 @@ class Session:
         return self._stage is _Stage.LOGGING_IN
 
     def may_ask(self, api: str) -> bool:
-        """Whether this API is in order now."""
         return self._stage is None or api in self._stage.value
 
     def versions_told(self) -> None:

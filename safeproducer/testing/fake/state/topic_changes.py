@@ -37,7 +37,6 @@ class RefusedError(ValueError):
 
 
 def is_topic_name(name: str) -> bool:
-    """Whether a topic can have this name."""
     return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 

@@ -72,7 +72,10 @@ def unusable(directory: str) -> str | None:
 def problem(directory: str, make: bool = True, ours: bool = False) -> str | None:
     """Why it cannot be used. `make` it if it is missing. `ours`: nobody else uses it, so its rights can be set."""
     try:
-        found = _made(directory) if make else os.lstat(directory)
+        with suppress(FileExistsError):
+            if make:
+                os.mkdir(directory, 0o700)
+        found = os.lstat(directory)
         if not stat.S_ISDIR(found.st_mode):
             return f"{directory} is no directory" + (", but a symbolic link" if stat.S_ISLNK(found.st_mode) else "")
         if found.st_uid != user():
@@ -90,14 +93,6 @@ def problem(directory: str, make: bool = True, ours: bool = False) -> str | None
     except OSError as error:
         return f"{directory}: {error.strerror or error}"
     return f"{directory} is on a network file system ({network}), where locks hold nobody off" if network else None
-
-
-def _made(directory: str) -> os.stat_result:
-    with suppress(FileNotFoundError):
-        return os.lstat(directory)
-    with suppress(FileExistsError):  # another process made it just now
-        os.mkdir(directory, 0o700)
-    return os.lstat(directory)
 
 
 @cache

@@ -22,15 +22,11 @@ _READING = {
 }
 
 
-class ReadbackIncompleteError(Exception):
-    """The log could not be read to its end: records are missing for a reason that is no loss."""
-
-
 def read_topic(config: Mapping[str, Any], topic: str, partitions: int) -> list[tuple[int, bytes]]:
     """Partition and value of every record of the topic, in offset order within each partition; of aborted ones, too.
 
     `config` is a producer's: its connection and security settings count. No right on a consumer group is needed.
-    Raises ReadbackIncompleteError if nothing comes for 30 s, or if a log no longer begins at offset 0.
+    Raises EOFError if nothing comes for 30 s, or if a log no longer begins at offset 0: that is no loss.
     """
     consumer = Consumer(connection_settings(config) | _READING, logger=SILENT)
     log, begun, waiting = list[tuple[int, bytes]](), set[int](), set(range(partitions))
@@ -39,12 +35,12 @@ def read_topic(config: Mapping[str, Any], topic: str, partitions: int) -> list[t
         while waiting:
             message = consumer.poll(_PATIENCE)
             if message is None:
-                raise ReadbackIncompleteError(f"partitions {sorted(waiting)} of {topic} did not come to their end")
+                raise EOFError(f"partitions {sorted(waiting)} of {topic} did not come to their end")
             error, partition = message.error(), message.partition() or 0
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
             if partition not in begun and message.offset():
-                raise ReadbackIncompleteError(f"the oldest records of partition {partition} of {topic} were deleted")
+                raise EOFError(f"the oldest records of partition {partition} of {topic} were deleted")
             begun.add(partition)
             if error is None:
                 log.append((partition, message.value() or b""))

@@ -19,7 +19,7 @@ from safeproducer.cli.common.stop import NOT_ALL_DELIVERED, Failure, StopRequest
 from safeproducer.cli.demo.experiment import COLUMNS, FLAWS, Experiment, Line, compare, flawless, read_lines, total_of
 from safeproducer.cli.demo.steps import BROKERS, PARTITIONS, RECORDS, TITLES, Proof, Steps, embedded_cluster
 from safeproducer.kafka.native import KafkaException
-from safeproducer.kafka.readback import ReadbackIncompleteError, read_topic, scratch_topic
+from safeproducer.kafka.readback import read_topic, scratch_topic
 
 if TYPE_CHECKING:
     from safeproducer.testing import FakeCluster
@@ -132,7 +132,7 @@ def _demonstrate(
     started = time.monotonic()
     try:
         log = read_topic(settings, topic, partitions)
-    except (ReadbackIncompleteError, KafkaException) as error:
+    except (EOFError, KafkaException) as error:
         sentence = f"The records were sent, but the log cannot be read back, so nothing is proved: {error}."
         raise Failure(sentence, code="readback", exit_code=NOT_ALL_DELIVERED) from error
     return Result(experiment, steps, log, time.monotonic() - started)

@@ -49,6 +49,15 @@ def plant_fatal() -> Callable[[SafeProducer | BatchLane], None]:
     return fatal_planter()
 
 
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    """What only the cyclic collector would free stays: servers that fork switch it off, or freeze what they have."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.fixture(autouse=True)
 def _ledger_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """What other tests' producers of the same cluster took does not count. The directory is made when it is used."""

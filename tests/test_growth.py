@@ -3,7 +3,6 @@
 import gc
 import itertools
 import time
-from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -30,15 +29,6 @@ class Counting(Hook):
 
     def record_resolved(self, record: object, error: object, message: object) -> None:
         self.resolved += 1
-
-
-@pytest.fixture
-def uncollected() -> Iterator[None]:
-    """Only reference counts free anything, as in servers that freeze or switch off the collector."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -118,7 +108,7 @@ def test_a_partition_may_be_any_kind_of_whole_number(producer: SafeProducer) -> 
     assert [(row.partition, row.delivered) for row in producer.snapshot().partitions] == [(1, 1), (2, 3)]
 
 
-@pytest.mark.usefixtures("uncollected")
+@pytest.mark.usefixtures("without_collector")
 @pytest.mark.parametrize("hooked", [False, True], ids=["plain", "hooked"])
 @pytest.mark.parametrize("mode", MODES)
 def test_records_leave_nothing_for_the_cyclic_collector(mode: str, hooked: bool, mock_bootstrap: str) -> None:

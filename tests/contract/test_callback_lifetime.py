@@ -2,10 +2,9 @@
 
 import contextlib
 import functools
-import gc
 import os
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,6 @@ from tests.contract.support import poll_until, wait_until
 
 pytestmark = pytest.mark.usefixtures("without_collector")
 THREADS = Path("/proc/self/task")
-
-
-@pytest.fixture
-def without_collector() -> Iterator[None]:
-    """What only the cyclic collector would free stays: servers that fork switch it off, or freeze what they have."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 class Payload:

@@ -206,15 +206,7 @@ def test_a_signal_handler_may_make_a_producer_in_a_round(
         third.produce("t", b"third")
 
 
-@pytest.fixture
-def only_when_told() -> Iterator[None]:
-    """No thread collects garbage of its own accord."""
-    gc.disable()
-    yield
-    gc.enable()
-
-
-@pytest.mark.usefixtures("only_when_told")
+@pytest.mark.usefixtures("without_collector")
 @pytest.mark.parametrize("sends", [True, False])
 def test_a_destructor_may_close_a_producer_in_a_round(
     host: Host, interrupts: Interrupts, two_an_hour: tuple[FakeCluster, dict[str, Any]], sends: bool

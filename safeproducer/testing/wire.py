@@ -21,17 +21,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from safeproducer.testing.codec import (
-    Body,
-    Read,
-    WireError,
-    Write,
-    first_and_last,
-    holds,
-    read_tags,
-    struct_codec,
-    write_tags,
-)
+from safeproducer.testing import codec
 
 PRODUCE_VERSION = 14
 BATCHES_TO_RETAIN = "producer_state_batches_to_retain"
@@ -98,7 +88,7 @@ def api_name(key: int) -> str:
 def api_key(api: str) -> int:
     """The key of an API name, 0 for ``Produce``. Raises WireError for a name without a schema."""
     if api not in _api_keys():
-        raise WireError(f"there is no schema of an API named {api!r}")
+        raise codec.WireError(f"there is no schema of an API named {api!r}")
     return _api_keys()[api]
 
 
@@ -106,7 +96,7 @@ def api_key(api: str) -> int:
 def _schema(api: str, kind: Kind) -> Mapping[str, Any]:
     schema = _schemas().get(f"{api}{kind}")
     if schema is None:
-        raise WireError(f"there is no schema of {api}")
+        raise codec.WireError(f"there is no schema of {api}")
     schema = deepcopy(schema)  # two threads may come at once, and each extends its own
     extend_produce(schema)
     shared = {struct["name"]: struct["fields"] for struct in schema.get("commonStructs", ())}
@@ -125,76 +115,76 @@ def _with_shared(fields: list[Any], shared: Mapping[str, list[Any]]) -> list[Any
 
 def versions(api: str) -> tuple[int, int]:
     """The oldest and newest version of this API that can be read. Raises WireError if there is none."""
-    return first_and_last(_schema(api, "Request")["validVersions"])
+    return codec.first_and_last(_schema(api, "Request")["validVersions"])
 
 
 @cache
-def _message(api: str, kind: Kind, version: int) -> tuple[Read, Write, bool]:
+def _message(api: str, kind: Kind, version: int) -> tuple[codec.Read, codec.Write, bool]:
     """Reader, writer and whether it is flexible (compact lengths, tagged fields)."""
     first, last = versions(api)
     schema = _schema(api, kind)
     if not first <= version <= last:
-        raise WireError(f"{api} v{version} is outside the known versions {first} to {last}")
-    flexible = holds(schema["flexibleVersions"], version)
-    return (*struct_codec(schema["fields"], version, flexible), flexible)
+        raise codec.WireError(f"{api} v{version} is outside the known versions {first} to {last}")
+    flexible = codec.holds(schema["flexibleVersions"], version)
+    return (*codec.struct_codec(schema["fields"], version, flexible), flexible)
 
 
 def read_request_header(frame: bytes) -> RequestHeader:
     """The header of a request frame; unknown header tags are skipped. Raises WireError if it is cut short."""
     data, end = memoryview(frame), len(frame)
     if end < _HEADER.size:
-        raise WireError(f"a request of {end} bytes is shorter than its header")
+        raise codec.WireError(f"a request of {end} bytes is shorter than its header")
     key, version, correlation, length = _HEADER.unpack_from(frame)
     pos = _HEADER.size
     if length > end - pos or length < -1:
-        raise WireError(f"the client id declares {length} bytes, {end - pos} are left")
+        raise codec.WireError(f"the client id declares {length} bytes, {end - pos} are left")
     client = None
     if length >= 0:
         try:
             client = str(data[pos : pos + length], "utf-8")
         except UnicodeDecodeError as error:
-            raise WireError("the client id is not UTF-8") from error
+            raise codec.WireError("the client id is not UTF-8") from error
         pos += length
     api = api_name(key)
     try:
         flexible = _message(api, "Request", version)[2]
-    except WireError:
+    except codec.WireError:
         return RequestHeader(api, key, version, correlation, client, None)
     if flexible:
-        pos = read_tags(data, pos, end, {}, {})
+        pos = codec.read_tags(data, pos, end, {}, {})
     return RequestHeader(api, key, version, correlation, client, pos)
 
 
-def _decode(read: Read, frame: bytes, pos: int, what: str, *, trailing: bool = False) -> Body:
+def _decode(read: codec.Read, frame: bytes, pos: int, what: str, *, trailing: bool = False) -> codec.Body:
     body, pos = read(memoryview(frame), pos, len(frame))
     if pos != len(frame) and not trailing:
-        raise WireError(f"{what} leaves {len(frame) - pos} of {len(frame)} bytes unread")
+        raise codec.WireError(f"{what} leaves {len(frame) - pos} of {len(frame)} bytes unread")
     return dict(body)
 
 
-def decode_request(header: RequestHeader, frame: bytes, *, trailing: bool = False) -> Body:
+def decode_request(header: RequestHeader, frame: bytes, *, trailing: bool = False) -> codec.Body:
     """The body of the request frame that ``header`` was read from. Raises WireError.
 
     ``trailing`` lets bytes behind the body pass, as brokers do: librdkafka 2.16 asks for all topics with 3 too many.
     """
     read = _message(header.api, "Request", header.version)[0]
     if header.body is None:
-        raise WireError(f"the header of this {header.api} v{header.version} request was read without a schema")
+        raise codec.WireError(f"the header of this {header.api} v{header.version} request was read without a schema")
     return _decode(read, frame, header.body, f"{header.api} v{header.version} request", trailing=trailing)
 
 
-def _response_prefix(api: str, flexible: bool, frame: bytes) -> tuple[int, int, Body]:
+def _response_prefix(api: str, flexible: bool, frame: bytes) -> tuple[int, int, codec.Body]:
     if len(frame) < _CORRELATION.size:
-        raise WireError(f"a response of {len(frame)} bytes is shorter than its header")
-    tags: Body = {}
+        raise codec.WireError(f"a response of {len(frame)} bytes is shorter than its header")
+    tags: codec.Body = {}
     pos = _CORRELATION.size
     # ApiVersions answers keep the old header for ever, so that a client can read them before it knows the broker.
     if flexible and api != "ApiVersions":
-        pos = read_tags(memoryview(frame), pos, len(frame), tags, {})
+        pos = codec.read_tags(memoryview(frame), pos, len(frame), tags, {})
     return _CORRELATION.unpack_from(frame)[0], pos, tags
 
 
-def decode_response(api: str, version: int, frame: bytes) -> tuple[int, Body]:
+def decode_response(api: str, version: int, frame: bytes) -> tuple[int, codec.Body]:
     """Correlation id and body of the answer to a request of this API and version. Raises WireError.
 
     Header tags are kept as ``_header_tags`` so that :func:`encode_response` gives the same bytes again.
@@ -210,29 +200,29 @@ def decode_response(api: str, version: int, frame: bytes) -> tuple[int, Body]:
     return correlation, body
 
 
-def _encode(write: Write, out: bytearray, body: Body, what: str) -> bytes:
+def _encode(write: codec.Write, out: bytearray, body: codec.Body, what: str) -> bytes:
     try:
         write(out, body)
     except (struct.error, AttributeError, TypeError, UnicodeError) as error:
-        raise WireError(f"{what} cannot hold this value: {error}") from error
+        raise codec.WireError(f"{what} cannot hold this value: {error}") from error
     return bytes(out)
 
 
-def encode_request(api: str, version: int, correlation_id: int, client_id: str | None, body: Body) -> bytes:
+def encode_request(api: str, version: int, correlation_id: int, client_id: str | None, body: codec.Body) -> bytes:
     """A request frame; missing fields take the schema's defaults. Raises WireError."""
     _, write, flexible = _message(api, "Request", version)
     client = b"" if client_id is None else client_id.encode()
     out = bytearray(_HEADER.pack(api_key(api), version, correlation_id, -1 if client_id is None else len(client)))
     out += client
     if flexible:
-        write_tags(out, {"_tags": body.get("_header_tags", {})}, {})
+        codec.write_tags(out, {"_tags": body.get("_header_tags", {})}, {})
     return _encode(write, out, body, f"{api} v{version} request")
 
 
-def encode_response(api: str, version: int, correlation_id: int, body: Body) -> bytes:
+def encode_response(api: str, version: int, correlation_id: int, body: codec.Body) -> bytes:
     """An answer frame; missing fields take the schema's defaults. Raises WireError."""
     _, write, flexible = _message(api, "Response", version)
     out = bytearray(_CORRELATION.pack(correlation_id))
     if flexible and api != "ApiVersions":
-        write_tags(out, {"_tags": body.get("_header_tags", {})}, {})
+        codec.write_tags(out, {"_tags": body.get("_header_tags", {})}, {})
     return _encode(write, out, body, f"{api} v{version} response")

@@ -17,15 +17,7 @@ from safeproducer.testing.fake.handlers.request import (
     Request,
     by_partition,
 )
-from safeproducer.testing.fake.rules.groups import (
-    ILLEGAL_GENERATION,
-    UNKNOWN_MEMBER_ID,
-    Group,
-    GroupError,
-    Offset,
-    Reply,
-    State,
-)
+from safeproducer.testing.fake.rules import groups as rules
 
 OFFSET_METADATA_TOO_LARGE, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_GROUP_ID = 12, 15, 16, 24
 INVALID_REQUEST = 42
@@ -73,25 +65,25 @@ def heartbeat_anew(request: Request) -> Body:
     return {"error_code": error, "error_message": text, "member_epoch": -1, "heartbeat_interval_ms": 0}
 
 
-def find(request: Request, group_id: str, missing: int = 0) -> Group:
+def find(request: Request, group_id: str, missing: int = 0) -> rules.Group:
     """The group, as it is now; ``missing``: the error if there is none, else it is made. Raises GroupError."""
     if request.error:
-        raise GroupError(request.error)
+        raise rules.GroupError(request.error)
     if request.cluster.coordinator(group_id) != request.broker.id:
-        raise GroupError(NOT_COORDINATOR)
+        raise rules.GroupError(NOT_COORDINATOR)
     groups = request.cluster.groups
     group = groups.get(group_id)
     if group is None:
         if missing:
-            raise GroupError(missing)
-        group = groups[group_id] = Group(group_id)
+            raise rules.GroupError(missing)
+        group = groups[group_id] = rules.Group(group_id)
     group.pass_time(request.now)
     return group
 
 
 def _named(request: Request) -> str:
     if not request.body["group_id"] and not request.error:
-        raise GroupError(INVALID_GROUP_ID)
+        raise rules.GroupError(INVALID_GROUP_ID)
     return str(request.body["group_id"])
 
 
@@ -100,8 +92,8 @@ async def join_group(request: Request) -> Body:
     body, version, client = request.body, request.header.version, request.header.client_id or ""
     new_id = f"{body.get('group_instance_id') or client}-{uuid.uuid4()}"
 
-    def join() -> tuple[Group, Reply]:
-        group = find(request, _named(request), UNKNOWN_MEMBER_ID if body["member_id"] else 0)
+    def join() -> tuple[rules.Group, rules.Reply]:
+        group = find(request, _named(request), rules.UNKNOWN_MEMBER_ID if body["member_id"] else 0)
         return group, group.join(body, version, client, new_id, request.now)
 
     nobody = {"generation_id": -1, "protocol_name": None, "leader": "", "member_id": body["member_id"], "members": []}
@@ -114,14 +106,14 @@ async def join_group(request: Request) -> Body:
 async def sync_group(request: Request) -> Body:
     """Answered when the leader has brought the assignment."""
 
-    def sync() -> tuple[Group, Reply]:
-        group = find(request, _named(request), UNKNOWN_MEMBER_ID)
+    def sync() -> tuple[rules.Group, rules.Reply]:
+        group = find(request, _named(request), rules.UNKNOWN_MEMBER_ID)
         return group, group.sync(request.body, request.now)
 
     return await _when_told(request, sync, {"assignment": b"", "protocol_type": None, "protocol_name": None})
 
 
-async def _when_told(request: Request, ask: Callable[[], tuple[Group, Reply]], nothing: Body) -> Body:
+async def _when_told(request: Request, ask: Callable[[], tuple[rules.Group, rules.Reply]], nothing: Body) -> Body:
     cluster, loop = request.cluster, asyncio.get_running_loop()
     try:
         group, reply = ask()
@@ -130,18 +122,18 @@ async def _when_told(request: Request, ask: Callable[[], tuple[Group, Reply]], n
             began, due = loop.time(), group.due
             await cluster.wait_for_change(1.0 if due is None else max(due - request.now, 1) / 1000)
             request.idle += loop.time() - began
-    except GroupError as error:
+    except rules.GroupError as error:
         return {**nothing, "error_code": error.code}
     return answer
 
 
-def _answered(request: Request, group: Group, reply: Reply) -> Body | None:
+def _answered(request: Request, group: rules.Group, reply: rules.Reply) -> Body | None:
     """The answer, if there is one by now; others may have one, too. Raises GroupError if the coordinator has moved."""
     waited = reply.answer is None
     group.pass_time(request.now)
     answer = reply.answer
     if answer is None and request.cluster.coordinator(group.id) != request.broker.id:
-        raise GroupError(NOT_COORDINATOR)
+        raise rules.GroupError(NOT_COORDINATOR)
     if waited and answer is not None:
         request.cluster.changed()
     return answer
@@ -149,9 +141,9 @@ def _answered(request: Request, group: Group, reply: Reply) -> Body | None:
 
 def heartbeat(request: Request) -> Body:
     try:
-        group = find(request, _named(request), UNKNOWN_MEMBER_ID)
+        group = find(request, _named(request), rules.UNKNOWN_MEMBER_ID)
         return {"error_code": group.heartbeat(request.body, request.now)}
-    except GroupError as error:
+    except rules.GroupError as error:
         return {"error_code": error.code}
 
 
@@ -160,16 +152,16 @@ def leave_group(request: Request) -> Body:
     body, members = request.body, []
     named = body.get("members", [{"member_id": body.get("member_id", ""), "group_instance_id": None}])
     try:
-        group = find(request, _named(request), UNKNOWN_MEMBER_ID)
+        group = find(request, _named(request), rules.UNKNOWN_MEMBER_ID)
         for member in named:
             error = 0
             try:
                 group.leave(member["member_id"], member["group_instance_id"], request.now)
-            except GroupError as refusal:
+            except rules.GroupError as refusal:
                 error = refusal.code
             members.append({**member, "error_code": error})
-    except GroupError as error:
-        if error.code != UNKNOWN_MEMBER_ID:
+    except rules.GroupError as error:
+        if error.code != rules.UNKNOWN_MEMBER_ID:
             return {"error_code": error.code, "members": []}
         members = [{**member, "error_code": error.code} for member in named]
     request.cluster.changed()
@@ -181,16 +173,16 @@ def offset_commit(request: Request) -> Body:
     """One answer for each partition. An unknown one fails alone."""
     body, error, group = request.body, 0, None
     generation = body["generation_id_or_member_epoch"]
-    unknown = GROUP_ID_NOT_FOUND if request.header.version >= _NOT_FOUND else ILLEGAL_GENERATION
+    unknown = GROUP_ID_NOT_FOUND if request.header.version >= _NOT_FOUND else rules.ILLEGAL_GENERATION
     try:
         group = find(request, body["group_id"], unknown if generation >= 0 else 0)
         group.may_commit(body, generation, request.now)
-    except GroupError as refusal:
+    except rules.GroupError as refusal:
         error = refusal.code
     return {"topics": commit(request, error, group.offsets if group is not None else {})}
 
 
-def commit(request: Request, error: int, into: dict[tuple[str, int], Offset]) -> list[Body]:
+def commit(request: Request, error: int, into: dict[tuple[str, int], rules.Offset]) -> list[Body]:
     """The answers to a commit, which fails with this error, or else is done."""
 
     def answer(topic: Body, wanted: Body) -> Body:
@@ -201,7 +193,7 @@ def commit(request: Request, error: int, into: dict[tuple[str, int], Offset]) ->
         wrong = wrong or error or (OFFSET_METADATA_TOO_LARGE if len(metadata) > _MOST_METADATA else 0)
         if found is not None and not wrong:
             epoch = wanted.get("committed_leader_epoch", -1)
-            into[found.name, index] = Offset(wanted["committed_offset"], epoch, metadata)
+            into[found.name, index] = rules.Offset(wanted["committed_offset"], epoch, metadata)
         return {"partition_index": index, "error_code": wrong}
 
     return by_partition(request.body["topics"], answer)
@@ -225,7 +217,7 @@ def _offsets(request: Request, wanted: Body) -> Body:
     try:
         group = find(request, group_id, GROUP_ID_NOT_FOUND)
         known, open_ones = group.offsets, {place for places in group.uncommitted.values() for place in places}
-    except GroupError as error:
+    except rules.GroupError as error:
         if error.code != GROUP_ID_NOT_FOUND:
             return {"group_id": group_id, "error_code": error.code, "topics": []}
         known, open_ones = {}, set()
@@ -244,9 +236,9 @@ def _offsets(request: Request, wanted: Body) -> Body:
         found = cluster.find_topic(topic.get("name"), topic.get("topic_id"))
         error = UNKNOWN_TOPIC_ID if found is None and not topic.get("name") else 0
         place = found.name if found else topic.get("name", ""), index
-        offset, epoch, metadata = known.get(place, Offset(-1))
+        offset, epoch, metadata = known.get(place, rules.Offset(-1))
         if place in open_ones and request.body.get("require_stable"):
-            error, (offset, epoch, metadata) = UNSTABLE_OFFSET_COMMIT, Offset(-1)
+            error, (offset, epoch, metadata) = UNSTABLE_OFFSET_COMMIT, rules.Offset(-1)
         told = {"committed_offset": offset, "committed_leader_epoch": epoch, "metadata": metadata}
         return {"partition_index": index, "error_code": error, **told}
 
@@ -262,13 +254,13 @@ def _description(request: Request, group_id: str) -> Body:
     nothing = {"group_id": group_id, "protocol_type": "", "protocol_data": "", "members": []}
     try:
         group = find(request, group_id, GROUP_ID_NOT_FOUND)
-    except GroupError as error:
+    except rules.GroupError as error:
         if error.code != GROUP_ID_NOT_FOUND:
             return {**nothing, "error_code": error.code, "group_state": ""}
         told = error.code if request.header.version >= _TOLD_BY_ERROR else 0
         text = f"Group {group_id} not found."
         return {**nothing, "error_code": told, "error_message": text, "group_state": "Dead"}
-    stable = group.state is State.STABLE
+    stable = group.state is rules.State.STABLE
     members = [
         {
             "member_id": member.id,
@@ -313,10 +305,10 @@ def delete_groups(request: Request) -> Body:
     for group_id in request.body["groups_names"]:
         error = 0
         try:
-            if find(request, group_id, GROUP_ID_NOT_FOUND).state is not State.EMPTY:
-                raise GroupError(NON_EMPTY_GROUP)
+            if find(request, group_id, GROUP_ID_NOT_FOUND).state is not rules.State.EMPTY:
+                raise rules.GroupError(NON_EMPTY_GROUP)
             del request.cluster.groups[group_id]
-        except GroupError as refusal:
+        except rules.GroupError as refusal:
             error = refusal.code
         results.append({"group_id": group_id, "error_code": error})
     return {"results": results}

@@ -7,16 +7,8 @@ from typing import Any
 from safeproducer.testing.codec import Body
 from safeproducer.testing.fake.handlers.groups import INVALID_GROUP_ID, INVALID_REQUEST, NOT_COORDINATOR, commit, find
 from safeproducer.testing.fake.handlers.request import UNKNOWN_TOPIC_OR_PARTITION, Request, by_partition
+from safeproducer.testing.fake.rules import transactions as rules
 from safeproducer.testing.fake.rules.groups import GroupError
-from safeproducer.testing.fake.rules.transactions import (
-    CONCURRENT_TRANSACTIONS,
-    INVALID_PRODUCER_ID_MAPPING,
-    INVALID_TXN_STATE,
-    PRODUCER_FENCED,
-    State,
-    Transaction,
-    TransactionError,
-)
 from safeproducer.testing.fake.state import markers
 from safeproducer.testing.fake.state.topics import Partition, Topic
 from safeproducer.testing.produce import BatchHeader
@@ -38,7 +30,7 @@ def init_producer_id(request: Request) -> Body:
     try:
         if request.error or wanted is not None:
             return _begun(request, wanted)
-    except TransactionError as error:
+    except rules.TransactionError as error:
         return {"error_code": _told(request, error.code), "producer_id": -1, "producer_epoch": -1}
     return {"producer_id": cluster.new_producer_id(), "producer_epoch": cluster.rules.first_epoch}
 
@@ -47,15 +39,15 @@ def _begun(request: Request, wanted: str | None) -> Body:
     body, cluster = request.body, request.cluster
     _check(request, wanted)
     if body["transaction_timeout_ms"] not in _TIMEOUTS:
-        raise TransactionError(INVALID_TRANSACTION_TIMEOUT)
+        raise rules.TransactionError(INVALID_TRANSACTION_TIMEOUT)
     said = body.get("producer_id", -1), body.get("producer_epoch", -1)
     if (said[0] == -1) != (said[1] == -1):
-        raise TransactionError(INVALID_REQUEST)
+        raise rules.TransactionError(INVALID_REQUEST)
     known = cluster.coordinators.transactions
     found = known.get(wanted or "")
     if found is None:
         first = cluster.rules.first_epoch - 1
-        found = known[wanted or ""] = Transaction(wanted or "", cluster.new_producer_id(), first)
+        found = known[wanted or ""] = rules.Transaction(wanted or "", cluster.new_producer_id(), first)
     try:
         found.begin(body["transaction_timeout_ms"], None if said[0] == -1 else said, cluster.new_producer_id)
     finally:
@@ -67,32 +59,32 @@ def _begun(request: Request, wanted: str | None) -> Body:
 def _told(request: Request, code: int) -> int:
     """Older clients know a fence by another name."""
     old = request.header.version < _FENCED_SINCE.get(request.header.api, 0)
-    return INVALID_PRODUCER_EPOCH if old and code == PRODUCER_FENCED else code
+    return INVALID_PRODUCER_EPOCH if old and code == rules.PRODUCER_FENCED else code
 
 
 def _check(request: Request, wanted: str | None) -> None:
     if request.error:
-        raise TransactionError(request.error)
+        raise rules.TransactionError(request.error)
     if not wanted:
-        raise TransactionError(INVALID_REQUEST)
+        raise rules.TransactionError(INVALID_REQUEST)
     markers.pass_time(request.cluster)
     if request.cluster.coordinator(wanted) != request.broker.id:
-        raise TransactionError(NOT_COORDINATOR)
+        raise rules.TransactionError(NOT_COORDINATOR)
 
 
-def _find(request: Request, wanted: str) -> Transaction:
+def _find(request: Request, wanted: str) -> rules.Transaction:
     _check(request, wanted)
     return _known(request, wanted)
 
 
-def _known(request: Request, wanted: str | None) -> Transaction:
+def _known(request: Request, wanted: str | None) -> rules.Transaction:
     known = request.transactions
     if wanted not in known:
-        raise TransactionError(INVALID_PRODUCER_ID_MAPPING)
+        raise rules.TransactionError(rules.INVALID_PRODUCER_ID_MAPPING)
     return known[wanted]
 
 
-def _add(request: Request, found: Transaction, places: Any = (), groups: Any = ()) -> None:
+def _add(request: Request, found: rules.Transaction, places: Any = (), groups: Any = ()) -> None:
     found.add(places, groups, request.now)
     markers.watch(request.cluster, found)
 
@@ -121,12 +113,12 @@ def _added(request: Request, asked: Body) -> list[Body]:
         if len(known) == len({*places}):
             found.check(asked["producer_id"], asked["producer_epoch"])
             if asked.get("verify_only"):
-                outside = known - (found.partitions if found.state is State.ONGOING else set())
+                outside = known - (found.partitions if found.state is rules.State.ONGOING else set())
             else:
                 _add(request, found, places)
         else:
             error = OPERATION_NOT_ATTEMPTED
-    except TransactionError as refusal:
+    except rules.TransactionError as refusal:
         error = _told(request, refusal.code)
 
     def code(place: tuple[str, int]) -> int:
@@ -161,7 +153,7 @@ def add_offsets(request: Request) -> Body:
 def _code(request: Request, work: Callable[[], None]) -> int:
     try:
         work()
-    except TransactionError as error:
+    except rules.TransactionError as error:
         return _told(request, error.code)
     return 0
 
@@ -180,10 +172,10 @@ def txn_offset_commit(request: Request) -> Body:
         found = _member(request, body["transactional_id"], body["producer_id"], body["producer_epoch"])
         if version >= _RAISES_SINCE["TxnOffsetCommit"]:
             _add(request, found, groups=[group.id])
-        elif group.id not in found.groups or found.state is not State.ONGOING:
+        elif group.id not in found.groups or found.state is not rules.State.ONGOING:
             raise GroupError(_outside(request))
         into = group.uncommitted.setdefault(body["producer_id"], {})
-    except (GroupError, TransactionError) as refusal:
+    except (GroupError, rules.TransactionError) as refusal:
         error = refusal.code
     return {"topics": commit(request, error, into)}
 
@@ -191,16 +183,18 @@ def txn_offset_commit(request: Request) -> Body:
 def _outside(request: Request) -> int:
     """It would not be part of the transaction."""
     since = _ABORTABLE_SINCE[request.header.api]
-    return TRANSACTION_ABORTABLE if request.header.version >= since else INVALID_TXN_STATE
+    return TRANSACTION_ABORTABLE if request.header.version >= since else rules.INVALID_TXN_STATE
 
 
-def _member(request: Request, wanted: str | None, producer_id: int, epoch: int) -> Transaction:
+def _member(request: Request, wanted: str | None, producer_id: int, epoch: int) -> rules.Transaction:
     """The transaction to which something is to belong, asked by another broker than its coordinator."""
     found = _known(request, wanted)
     try:
         found.check(producer_id, epoch)
-    except TransactionError as error:
-        raise TransactionError(INVALID_PRODUCER_EPOCH if error.code == PRODUCER_FENCED else error.code) from None
+    except rules.TransactionError as error:
+        raise rules.TransactionError(
+            INVALID_PRODUCER_EPOCH if error.code == rules.PRODUCER_FENCED else error.code
+        ) from None
     return found
 
 
@@ -214,13 +208,13 @@ def admit(request: Request, topic: Topic, partition: Partition, header: BatchHea
         return 0
     try:
         found = _member(request, wanted, header.producer_id, header.epoch)
-    except TransactionError as error:
-        old = version < _ABORTABLE_SINCE["Produce"] and error.code == CONCURRENT_TRANSACTIONS
+    except rules.TransactionError as error:
+        old = version < _ABORTABLE_SINCE["Produce"] and error.code == rules.CONCURRENT_TRANSACTIONS
         return NOT_ENOUGH_REPLICAS if old else error.code
     place = topic.name, partition.index
     if version >= _ADDS_SINCE:
         _add(request, found, [place])
-    elif place not in found.partitions or found.state is not State.ONGOING:
+    elif place not in found.partitions or found.state is not rules.State.ONGOING:
         return _outside(request)
     return 0
 
@@ -263,7 +257,7 @@ def write_txn_markers(request: Request) -> Body:
     return {"markers": [answer(marker) for marker in request.body["markers"]]}
 
 
-def _mine(request: Request) -> list[Transaction]:
+def _mine(request: Request) -> list[rules.Transaction]:
     markers.pass_time(request.cluster)
     known = request.transactions
     return [one for one in known.values() if request.cluster.coordinator(one.id) == request.broker.id]
@@ -271,7 +265,7 @@ def _mine(request: Request) -> list[Transaction]:
 
 def list_transactions(request: Request) -> Body:
     """Those that this broker coordinates: by state, producer ID, age and name."""
-    body, states = request.body, {state.value for state in State}
+    body, states = request.body, {state.value for state in rules.State}
     unknown = [name for name in body["state_filters"] if name not in states]
     pattern = body.get("transactional_id_pattern") or ".*"
     try:
@@ -298,8 +292,8 @@ def _description(request: Request, wanted: str) -> Body:
     nothing = {"transactional_id": wanted, "transaction_state": "", "topics": []}
     try:
         found = _find(request, wanted)
-    except TransactionError as error:
-        code = TRANSACTIONAL_ID_NOT_FOUND if error.code == INVALID_PRODUCER_ID_MAPPING else error.code
+    except rules.TransactionError as error:
+        code = TRANSACTIONAL_ID_NOT_FOUND if error.code == rules.INVALID_PRODUCER_ID_MAPPING else error.code
         return {**nothing, "error_code": code}
     named: dict[str, list[int]] = {}
     for name, index in sorted(found.partitions):

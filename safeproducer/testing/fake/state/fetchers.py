@@ -21,15 +21,7 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Protocol
 
-from safeproducer.testing.fake.rules.replication import (
-    ANSWER_BYTES,
-    FETCH_BYTES,
-    FOLLOWER,
-    LEADER,
-    Copies,
-    ReplicaRate,
-    Side,
-)
+from safeproducer.testing.fake.rules import replication as rules
 from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
 
 _BACK_OFF_MS = 1000
@@ -37,8 +29,8 @@ _WAIT_MS = 500
 
 
 class _Cluster(Protocol):
-    def is_listed(self, side: Side, broker: int, topic: Topic, index: int) -> bool: ...
-    def replication_rate(self, side: Side, broker: int) -> int: ...
+    def is_listed(self, side: rules.Side, broker: int, topic: Topic, index: int) -> bool: ...
+    def replication_rate(self, side: rules.Side, broker: int) -> int: ...
     def minimum(self, topic: Topic, partition: Partition) -> int: ...
     def lag_ms(self, broker: int) -> int: ...
 
@@ -75,8 +67,8 @@ class Fetchers:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._number = itertools.count()
         self._now = 0
-        self._meters: dict[tuple[Side, int], ReplicaRate] = defaultdict(ReplicaRate)
-        self._bytes_in: dict[tuple[int, _Key], ReplicaRate] = defaultdict(ReplicaRate)
+        self._meters: dict[tuple[rules.Side, int], rules.ReplicaRate] = defaultdict(rules.ReplicaRate)
+        self._bytes_in: dict[tuple[int, _Key], rules.ReplicaRate] = defaultdict(rules.ReplicaRate)
         self._alarm: asyncio.TimerHandle | None = None
         self.news = False
 
@@ -103,7 +95,7 @@ class Fetchers:
     # ---- what happens to partitions and brokers
 
     def add(self, topic: Topic, partition: Partition) -> None:
-        partition.copies = Copies.new(partition.replicas)
+        partition.copies = rules.Copies.new(partition.replicas)
         self._wire(topic, partition)
 
     def remove(self, topic: Topic) -> None:
@@ -213,10 +205,10 @@ class Fetchers:
         rest = _WAIT_MS if fetcher.idle else _BACK_OFF_MS
         self._at(self._now + rest, partial(self._fetch, fetcher, turn))
 
-    def _asked(self, fetcher: _Fetcher) -> list[tuple[_Key, Topic, Partition, Copies]]:
+    def _asked(self, fetcher: _Fetcher) -> list[tuple[_Key, Topic, Partition, rules.Copies]]:
         """The partitions of a request: without what the follower holds back."""
         follower = fetcher.follower
-        over = self._is_over(FOLLOWER, follower)
+        over = self._is_over(rules.FOLLOWER, follower)
         return [
             (key, topic, partition, copies)
             for key, (topic, partition) in ((key, fetcher.follows[key]) for key in fetcher.behind)
@@ -224,30 +216,32 @@ class Fetchers:
             and not (
                 over
                 and copies.ends[follower] < copies.committed
-                and self._cluster.is_listed(FOLLOWER, follower, topic, partition.index)
+                and self._cluster.is_listed(rules.FOLLOWER, follower, topic, partition.index)
             )
         ]
 
     def _answered(
-        self, fetcher: _Fetcher, asked: list[tuple[_Key, Topic, Partition, Copies]]
+        self, fetcher: _Fetcher, asked: list[tuple[_Key, Topic, Partition, rules.Copies]]
     ) -> list[tuple[_Key, int, int]]:
         """Partitions, how much of each the leader sends, and its end: without what the leader holds back."""
-        follower, leader, got, left, counted = fetcher.follower, fetcher.leader, [], ANSWER_BYTES, 0
-        over = self._is_over(LEADER, leader)
-        listed = {key for key, topic, one, _ in asked if self._cluster.is_listed(LEADER, leader, topic, one.index)}
+        follower, leader, got, left, counted = fetcher.follower, fetcher.leader, [], rules.ANSWER_BYTES, 0
+        over = self._is_over(rules.LEADER, leader)
+        listed = {
+            key for key, topic, one, _ in asked if self._cluster.is_listed(rules.LEADER, leader, topic, one.index)
+        }
         for key, _, partition, copies in asked:
             if over and key in listed and follower not in copies.in_sync:
                 continue
             # Retention may have been faster than the follower.
             mine = copies.ends[follower] = max(copies.ends[follower], partition.log.start_bytes)
-            size = min(FETCH_BYTES, copies.ends[leader] - mine, left)
+            size = min(rules.FETCH_BYTES, copies.ends[leader] - mine, left)
             got.append((key, size, copies.ends[leader]))
             counted += size if key in listed else 0
             left -= size
             if not left:
                 break
         if listed:
-            self._meters[LEADER, leader].record(counted, self._now)
+            self._meters[rules.LEADER, leader].record(counted, self._now)
         return got
 
     def _arrive(self, fetcher: _Fetcher, turn: int, got: list[tuple[_Key, int, int]], asked: int) -> None:
@@ -263,8 +257,8 @@ class Fetchers:
             mine = copies.ends[follower] = min(copies.ends[follower] + size, newest)
             if mine >= end:
                 copies.caught_up[follower] = self._now if mine == newest else asked
-            if self._cluster.is_listed(FOLLOWER, follower, topic, partition.index):
-                self._meters[FOLLOWER, follower].record(size, self._now)
+            if self._cluster.is_listed(rules.FOLLOWER, follower, topic, partition.index):
+                self._meters[rules.FOLLOWER, follower].record(size, self._now)
             self._bytes_in[follower, key].record(size, self._now)
             fetcher.behind.pop(key, None)
             if mine < newest:
@@ -295,7 +289,7 @@ class Fetchers:
                 copies.watched = True
                 self._at(due, partial(self._look, topic, partition, copies))
 
-    def _look(self, topic: Topic, partition: Partition, copies: Copies) -> None:
+    def _look(self, topic: Topic, partition: Partition, copies: rules.Copies) -> None:
         """Take late replicas out of the set."""
         copies.watched = False
         if partition.copies is None or partition.leader not in self._working:
@@ -308,10 +302,10 @@ class Fetchers:
 
     # ---- meters
 
-    def _is_over(self, side: Side, broker: int) -> bool:
+    def _is_over(self, side: rules.Side, broker: int) -> bool:
         return self.rate(side, broker) > self._cluster.replication_rate(side, broker)
 
-    def rate(self, side: Side, broker: int) -> float:
+    def rate(self, side: rules.Side, broker: int) -> float:
         """Bytes/s of the listed replicas that this broker sends or receives."""
         return self._meters[side, broker].per_second(self._now)
 

@@ -37,7 +37,7 @@ class HoldReason(StrEnum):
     )
     PROBING = (
         "probing",
-        "waits because {leader} throttled this client lately and gets one batch at a time for now",
+        "waits because {leader} throttled this client lately and gets as much as one batch at a time for now",
         None,
         "KIP-219",
     )

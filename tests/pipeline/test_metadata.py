@@ -28,6 +28,7 @@ class Client:
         self.asked = 0
         self.topics: list[str] = []
         self.hangs = False
+        self.code: int | None = None
         self.connected = True
         self.patience: list[float] = []
         self.before: Callable[[], object] = int
@@ -41,7 +42,8 @@ class Client:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         if self.hangs:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        found = {topic: SimpleNamespace(error=None, partitions={0: PARTITION})}
+        error = None if self.code is None else KafkaError(self.code)
+        found = {topic or "": SimpleNamespace(error=error, partitions={} if error else {0: PARTITION})}
         return SimpleNamespace(topics=found, brokers=BROKERS)
 
 
@@ -259,6 +261,18 @@ def test_what_records_wait_for_goes_before_replicas(clients: dict[int, Any]) -> 
     service.finish()
     assert client.topics in (["a", "records", "b", "more", "c"], ["records", "a", "b", "more", "c"])
     assert service.by["a"] is None
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_topic_that_others_are_told_is_gone_is_not_awaited(clients: dict[int, Any], gone: bool) -> None:
+    """It was not made a moment ago. A new one may come to be known, and is called missing after a while only."""
+    service, client = Service(clients), clients[DIRECT_LANE]
+    client.code, told = KafkaError.UNKNOWN_TOPIC_OR_PART, list[int]()
+    service.metadata._trouble = lambda *_: told.append(client.asked)
+    service.metadata.look_at("t", gone)
+    service.finish()
+    assert set(service.metadata._missing) == {"t"}
+    assert (told == [2]) is gone  # the second question is for the name most like it
 
 
 def test_a_lane_that_gives_no_answer_is_not_asked_for_each_topic(clients: dict[int, Any]) -> None:

@@ -34,20 +34,16 @@ _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 _ASK_FOR = 0.3
 """Seconds of one question: how long closing the producer may have to wait for it."""
-_ASK_FOR_MANY = 1.0
-"""Seconds of one question for many topics, by a client that has to connect."""
+_ASK_FOR_MANY = 1.0  # seconds of one question for many topics, by a client that has to connect
 _UNCONNECTED = 0.02
 """Seconds behind one that found no broker connected: librdkafka tries to connect every 50 ms as long as one waits."""
 _SLICE = 0.1
 """Seconds of one wait for a connection, of which two may follow each other: close() and the exit wait for them."""
-_DELAY = 0.01
-"""librdkafka connects to a broker it has heard of no sooner than 50 ms after it was made."""
-_CREATED_WITHIN = 0.7
-"""Seconds that brokers may take to create a topic (auto.create.topics.enable), or to tell of a new one."""
+_DELAY = 0.01  # librdkafka connects to a broker it has heard of no sooner than 50 ms after it was made
+_CREATED_WITHIN = 0.7  # seconds that brokers take to create a topic (auto.create.topics.enable), or to tell of it
 _LOOK, NO_LANE = -3, -2
 """In place of the number of a lane: the first one, for replicas only; none of them."""
-_PATIENCE = 10.0
-"""Brokers that were away for longer may take half a second more."""
+_PATIENCE = 10.0  # seconds; brokers that were away for longer may take half a second more
 
 
 @dataclass(eq=False)
@@ -171,8 +167,12 @@ class Metadata(BackgroundThread):
             self._wanted[topic, lane] = now
         self._start()
 
-    def look_at(self, topic: str) -> None:
-        """Let the first lane ask for the replicas of this topic, behind all that records wait for."""
+    def look_at(self, topic: str, gone: bool = False) -> None:
+        """Let the first lane ask for the replicas of this topic, behind all that records wait for. `gone`: another
+        client, which asked as a leader acknowledges nothing, was told that it is not there: it was not made just now.
+        """
+        if gone:
+            self._missed[topic] = clock.real() - _CREATED_WITHIN
         self._wanted.setdefault((topic, _LOOK), clock.real())
         self._start()
 

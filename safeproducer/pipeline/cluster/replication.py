@@ -203,7 +203,7 @@ class Replication:
                 for topic in topics:
                     partitions.learn_replicas(topic, found.get(topic, {}), at)
                     if not found.get(topic):  # it may have been deleted: a lane asks, and tells
-                        self._metadata.look_at(topic)
+                        self._metadata.look_at(topic, gone=True)
                 break
         return SILENT
 

@@ -417,17 +417,21 @@ def test_nobody_is_told_to_create_a_topic_before_a_broker_was_asked(cluster: Fak
         return known("t")
 
     until(producer, answered)
-    assert any("waits until a broker describes its topic" in sentence for sentence in told)
+    assert any("waits until its lane has learned of the partitions of its topic" in sentence for sentence in told)
     assert not any("Create the topic" in sentence for sentence in told)
 
 
-@pytest.mark.parametrize(("partition", "owed"), [(0, True), (-1, False)])
-def test_no_leader_owes_records_without_a_partition(make: Make, partition: int, owed: bool) -> None:
-    """Nobody leads them, however long their batch is under way."""
-    engine = engine_of(make("held"))
+@pytest.mark.parametrize(
+    ("partition", "left", "served", "owed"), [(0, 1, 0, True), (-1, 1, 0, False), (0, 0, 0, False), (0, 1, 59, False)]
+)
+def test_what_no_leader_owes(make: Make, partition: int, left: int, served: float, owed: bool) -> None:
+    """Records without a partition, as nobody leads them; an answer that the sender has, or that waits for it."""
+    engine = engine_of(producer := make("held"))
+    producer.close()  # or its sender would serve meanwhile
     buffer = engine.dispatcher.record_buffer.find(("t", partition))
     sinks: Any = None
     buffer.unresolved.append(InFlightBatch(buffer.tp, [], True, clock.monotonic() - 60, sinks, buffer.ack))
+    buffer.unresolved[0].left, engine.holds.served_at = left, clock.monotonic() - served
     assert engine.holds.is_owed(buffer, Hold(None, HoldReason.IN_FLIGHT), clock.monotonic()) is owed
     buffer.unresolved.clear()
 
@@ -617,6 +621,25 @@ def test_a_broker_that_owes_all_answers_is_named_before_it_counts_as_silent(
         if told:
             break
     assert told == {"soon"}
+    assert until(producer, lambda: nothing_blamed(producer)) < OVER
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_brokers_that_hang_are_named_for_a_topic_that_none_has_told_of(
+    cluster: FakeCluster, make: Make, mode: str
+) -> None:
+    """It was to be created, or nothing was said: nobody leads it, as far as is known."""
+    producer = make(mode)
+    cluster.create_topic("new", 3, replication_factor=1)
+    for number in (1, 2, 3):
+        cluster.pause(number)
+    producer.produce("new", b"x")
+    until(producer, lambda: re.search(r"no broker has told of new: broker \d has not answered for \d", said(producer)))
+    assert "Create the topic" not in said(producer)
+    until(producer, lambda: "no_broker" in codes(producer) and not producer.health(unresolved_for=0.5).ok)
+    for number in (1, 2, 3):
+        cluster.resume(number)
+    until(producer, lambda: producer.snapshot().unresolved == 0)
     assert until(producer, lambda: nothing_blamed(producer)) < OVER
 
 

@@ -13,7 +13,7 @@ from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
 from safeproducer.snapshot import Health, HealthReason, Snapshot
 
-_HOLDS = HoldReason.LEADER_SILENT, HoldReason.UNKNOWN_TOPIC, HoldReason.NO_BROKER
+_HOLDS = HoldReason.LEADER_SILENT, HoldReason.UNKNOWN_TOPIC, HoldReason.OUTDATED_METADATA, HoldReason.NO_BROKER
 _LASTS = {*_HOLDS, "replication", "coordinator", "client_error", "refusing", "expired", "not_polled", "callback"}
 """Codes of what waiting does not mend."""
 _MOST_REASONS = 5

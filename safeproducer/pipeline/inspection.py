@@ -171,11 +171,11 @@ class Inspection:
         account = self._account(silent, None, {tp for tp, age in ages.items() if age < least and tp not in lost})
         for row in filter(stops, account.partitions):
             silent.pop((row.topic, row.partition), None)  # the replicas are the cause, also of records that name none
-        sent, hangs = Counter[TopicPartition](), dict[int, float]()
+        sent, hangs, throttled = Counter[TopicPartition](), dict[int, float](), cluster.throttle.deadlines(now - LATE)
         for told in cluster.statistics.values():
             sent.update({tp: left for tp, it in told.partitions.items() if (left := it.in_flight + it.queued)})
-            if now < told.at + LATE:
-                hangs |= {node: age for node, it in told.brokers.items() if (age := told.at - it.open_since) >= _HANGS}
+            open_for = {node: told.at - it.open_since for node, it in told.brokers.items() if node not in throttled}
+            hangs |= {node: age for node, age in open_for.items() if age >= _HANGS and now < told.at + LATE}
         topics = {row.topic for row in account.partitions} | {topic for topic in (asked,) if topic is not None}
         counts = {topic: partitions.count(topic) for topic in topics if partitions.known(topic)}
         missing = {topic: clause for topic in topics if (clause := partitions.missing_clause(topic))}
@@ -185,10 +185,13 @@ class Inspection:
         sick |= {tp: (diagnosis.silent(tp, node),) for tp, node in silent.items() if not sick[tp]}
         for tp in sent if hangs else ():
             node = partitions.leader(*tp)
-            if node is not None and node in hangs and not (sick[tp] or engine.holds.throttled_lately(tp, now)):
+            if node is not None and node in hangs and not sick[tp]:
                 sick[tp] = (diagnosis.slow(node, hangs[node], hangs[node], f"{tp[0]} [{tp[1]}]", False),)
         for (topic, _), age in sorted(ages.items(), key=itemgetter(1)):  # of those that name none it may not be known
             ages[topic, UNASSIGNED] = age
+        for tp, age in ages.items():
+            if hangs and age >= LATE and not (partitions.known(tp[0]) or tp[0] in missing):
+                sick[tp] = (diagnosis.untold(tp[0], *max(hangs.items(), key=itemgetter(1))),)
         last, blocked = engine.failures.last.copy(), engine.serving.blocked(now)
         located = Located(reports, sent, counts, missing, sick, self._linger, last, lost, ages, blocked)
         troubles, waited, why = list(self._troubles()), max(ages.values(), default=0.0), HoldReason.NO_BROKER

@@ -16,8 +16,7 @@ from safeproducer.policy.types import NEVER
 
 SETTLES = 1.0
 """Seconds within which brokers may still differ: metadata that is younger by more counts, whatever it says."""
-SAME = 0.01
-"""Seconds by which the time of the same metadata differs each time that statistics tell its age."""
+SAME = 0.01  # seconds by which the time of the same metadata differs each time that statistics tell its age
 NO_EPOCH = -1
 
 
@@ -35,8 +34,7 @@ class PartitionMetadata(NamedTuple):
 
 
 TopicMetadata = Mapping[int, PartitionMetadata]
-MANY, BUNCH = 8, 500
-"""More topics than that are asked for in bunches; how many one question is for, at most."""
+MANY, BUNCH = 8, 500  # more topics than that are asked for in bunches; how many one question is for, at most
 
 
 def _address(broker: Any) -> str:

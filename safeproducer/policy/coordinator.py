@@ -9,8 +9,7 @@ from safeproducer.policy.diagnosis import SLOW, Cause, What
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import DIRECT_LANE, NEVER
 
-_RECENT = 2.5
-"""Seconds within which what statistics showed still goes on: they come each second."""
+_RECENT = 2.5  # seconds within which what statistics showed still goes on: they come each second
 
 
 class Call(NamedTuple):

@@ -115,8 +115,8 @@ class PartitionFacts(NamedTuple):
     - `id_at`: when the producer may get its first ID, None once it has; `asks_at`: when it is asked for again.
     - `apart_until`: it, or its topic, made one native producer after the other fail, and waits alone.
     - `rejected`: a quota rejected a batch, which goes first.
-    - `miscounted`: the records name no partition, and lanes differ in how many there are.
-    - `unknown`: no broker has told of the topic that they wait for, or records without a partition come first.
+    - `unknown`: no broker has told of the topic that they wait for, or records without a partition come first; or they
+      name none, and lanes differ in how many there are.
     - `only_batch_lanes`: no direct lane. `must_batch`: that, or it must follow others. `wishes`: what may end the wait.
     """
 
@@ -127,7 +127,6 @@ class PartitionFacts(NamedTuple):
     asks_at: float = NEVER
     apart_until: float | None = None
     rejected: bool = False
-    miscounted: bool = False
     unknown: bool = False
     only_batch_lanes: bool = False
     must_batch: bool = True
@@ -203,8 +202,7 @@ RULES: tuple[Rule, ...] = (
     Rule(Why.PRODUCER_ID_LIMIT, EVERY, "id_at", until=lambda f: f.id_at, again=lambda f, _: f.asks_at),
     Rule(Why.RENEWING, EVERY, "apart_until", until=lambda f: f.apart_until, again=lambda f, _: f.apart_until or NEVER),
     Rule(Why.QUOTA_RETRY, EVERY, "rejected"),
-    Rule(Why.OUTDATED_METADATA, EVERY, "miscounted"),
-    Rule(Why.UNKNOWN_TOPIC, EVERY, "unknown"),
+    Rule(Why.OUTDATED_METADATA, EVERY, "unknown"),
     Rule(Why.THROTTLED, EVERY, "throttled_until", until=lambda f: f.throttled_until, again=_when_it_ends),
     Rule(Why.LEADER_SILENT, DIRECT | CHANGE, "lane.silent", again=None),
     Rule(Why.BACKLOG, DIRECT | CHANGE, "lane.old", again=None),

@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
 
-Leaders = Callable[[str, int], set[int]]
-"""Who may lead a partition; nobody while that is not known."""
-Windows = Mapping[TopicPartition, str]
-"""How many batches of a partition may be under way, as a clause."""
+Leaders = Callable[[str, int], set[int]]  # who may lead a partition; nobody while that is not known
+Windows = Mapping[TopicPartition, str]  # how many batches of a partition may be under way, as a clause
 
 
 class What(NamedTuple):
@@ -66,7 +64,7 @@ class Cause(NamedTuple):
         return _RANKS.index(self.code if self.code in _RANKS else "")
 
 
-_FIRST = "callback", "coordinator", "unknown_topic", "replication", "client_error", "refusing", "slow"
+_FIRST = "callback", "coordinator", "unknown_topic", "replication", "client_error", "no_broker", "refusing", "slow"
 _RANKS = (*_FIRST, "", "waiting", "refused", "expired")
 
 
@@ -75,16 +73,14 @@ def told_first(causes: Iterable[Cause]) -> list[Cause]:
     return sorted(causes, key=lambda cause: cause.rank)
 
 
-Row = Any
-"""A PartitionSnapshot, which belongs to a layer above."""
+Row = Any  # a PartitionSnapshot, which belongs to a layer above
 
 
 # --- what the client tells of brokers --------------------------------------------------------------------------------
 
 
 _BROKER = re.compile(r"^(?:[a-z0-9_]+://)?\S+/(?P<id>bootstrap|\d+): ", re.IGNORECASE)
-RECURS_WITHIN = 10.0
-"""Seconds: reconnect.backoff.max.ms of librdkafka."""
+RECURS_WITHIN = 10.0  # seconds: reconnect.backoff.max.ms of librdkafka
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +261,7 @@ def silent(tp: TopicPartition, node: int) -> Cause:
     return Cause(why, f"{clause} {name}", why.cure, None, clause, name, What("partition", tp))
 
 
-SLOW = 1.0
-"""Seconds: brokers answer sooner, however long the round trip is."""
+SLOW = 1.0  # seconds: brokers answer sooner, however long the round trip is
 
 
 def slow(node: int, seconds: float, since: float, name: str = "records", answers: bool = True) -> Cause:
@@ -275,6 +270,12 @@ def slow(node: int, seconds: float, since: float, name: str = "records", answers
     clause = f"broker {node} {how if answers else f'has not answered for {seconds:.1f} s: no'} acknowledgements of"
     cure = "Look at that broker's load and disks, at the followers of its partitions and at the network between."
     return Cause("slow", f"{clause} {name}", cure, since, clause, name, What("broker", node))
+
+
+def untold(topic: str, node: int, since: float) -> Cause:
+    """No broker has told of a topic, and one has not answered for so long."""
+    told = f"no broker has told of {topic}: broker {node} has not answered for {since:.1f} s"
+    return Cause(HoldReason.NO_BROKER, told, HoldReason.LEADER_SILENT.cure, since, what=What("broker", node))
 
 
 Blocked = tuple[Cause, Callable[[TopicPartition], int]]
@@ -345,7 +346,6 @@ class Located(NamedTuple):
         """What waiting() gives, with what each row waits for: what explains the rest first."""
         present = [one for one in troubles if not one.over]
         of_brokers = any(one.node is not None for one in present)
-        hides = any(one.node is None for one in present)  # a topic that no broker could tell of may be there
         by_topic = dict[str, list[Cause]]()
         for (topic, _), found in sorted(self.sick.items()):
             by_topic.setdefault(topic, []).extend(found)
@@ -355,11 +355,9 @@ class Located(NamedTuple):
                 by_topic.get(row.topic, ()) if row.partition < 0 else self.sick.get((row.topic, row.partition), ())
             )
             window = windows.get((row.topic, row.partition), "")
-            yield row, count, told_first(self._of(row, matters, sick, hides, window))
+            yield row, count, told_first(self._of(row, matters, sick, window))
 
-    def _of(
-        self, row: Row, matters: Iterable[Cause], sick: Iterable[Cause], hides: bool, window: str
-    ) -> Iterator[Cause]:
+    def _of(self, row: Row, matters: Iterable[Cause], sick: Iterable[Cause], window: str) -> Iterator[Cause]:
         tp, why, held = (row.topic, row.partition), row.reason, f"{row.held} for {tp_name(row)}" if row.held else ""
         about = What("partition", tp)
         if stops(row):
@@ -370,9 +368,8 @@ class Located(NamedTuple):
             yield Cause(unknown, missing, unknown.cure, None, missing, held, What("topic", row.topic))
             sick = ()
         elif held and why is not None:
-            asked = row.topic in self.counts and not hides
-            cure = why.cure if asked or why is not HoldReason.UNKNOWN_TOPIC else None
-            yield Cause(why, f"{tp_name(row)} {row.why}", cure, None, f"the partition {row.why}{window}", held, about)
+            told = f"{tp_name(row)} {row.why}"
+            yield Cause(why, told, why.cure, None, f"the partition {row.why}{window}", held, about)
         yield from [one for one in matters if one.code != why] if held else matters
         yield from [one for one in sick if one.code != why] if held else sick
         if lost := self.lost.get(tp):

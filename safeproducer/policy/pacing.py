@@ -7,12 +7,9 @@ LONG_ROUND_TRIP = 0.04
 STEADY = 0.2
 """Where it differs by more than this share of it, it is no distance, but a machine that is too busy to send."""
 
-LATE = 1.5
-"""Seconds after which the leader of an unanswered batch is in doubt."""
-REST = 0.5
-"""Seconds after an answer from which the next batch is alone: its leader may have forgotten the producer ID."""
-LATE_TIMES = 5
-"""An answer that took so many times as long as usual was not on its way all that time."""
+LATE = 1.5  # seconds after which the leader of an unanswered batch is in doubt
+REST = 0.5  # seconds after an answer from which the next batch is alone: its leader may have forgotten the producer ID
+LATE_TIMES = 5  # an answer that took so many times as long as usual was not on its way all that time
 
 
 class AckTime:
@@ -46,8 +43,7 @@ class AckTime:
         return seconds
 
 
-SHORTEST = 0.003
-"""Below this round trip librdkafka's waiting costs less than holding back."""
+SHORTEST = 0.003  # below this round trip librdkafka's waiting costs less than holding back
 LINGERS = 2.0
 """librdkafka busy-waits from when a batch's linger is over until the one in flight is acknowledged. Up to two
 lingers of round trip that is so short that holding costs more (measured: a round trip of 5 ms at a linger of 5 ms)."""

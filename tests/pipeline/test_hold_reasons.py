@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from safeproducer import HoldReason
-from safeproducer.pipeline.cluster.cluster_view import ClusterView
+from safeproducer.pipeline.cluster.cluster_view import ClusterView, Partitions
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.holds import Holds
 from safeproducer.policy import decision
@@ -207,15 +207,20 @@ def miscounted() -> HoldReason | None:
         return told(rig, ("a", -1))
 
 
-def unknown_topic() -> HoldReason | None:
+def new_topic() -> HoldReason | None:
     with begun("held") as rig, mock.patch.object(HandMetadata, "answers_after", 1.0):
         accepted(rig, ("b", 0))
         return told(rig, ("b", 0))
 
 
+def missing_topic() -> HoldReason | None:
+    with mock.patch.object(Partitions, "missing_clause", return_value="topic 'b' is not there"):
+        return new_topic()
+
+
 def no_broker() -> HoldReason | None:
     with mock.patch.object(ClusterView, "away", True):
-        return unknown_topic()
+        return new_topic()
 
 
 def unknown_outcome() -> HoldReason | None:
@@ -301,7 +306,8 @@ SCENARIOS: dict[str, tuple[HoldReason, Callable[[], HoldReason | None]]] = {
     "outdated_metadata": (HoldReason.OUTDATED_METADATA, lambda: outdated("held", 0, 1, SOON)),
     "outdated_metadata, directly": (HoldReason.OUTDATED_METADATA, lambda: outdated("auto", DIRECT_LANE, 0, 0)),
     "outdated_metadata, of a number of partitions": (HoldReason.OUTDATED_METADATA, miscounted),
-    "unknown_topic": (HoldReason.UNKNOWN_TOPIC, unknown_topic),
+    "outdated_metadata, of a new topic": (HoldReason.OUTDATED_METADATA, new_topic),
+    "unknown_topic": (HoldReason.UNKNOWN_TOPIC, missing_topic),
     "no_broker": (HoldReason.NO_BROKER, no_broker),
     "unknown_outcome": (HoldReason.UNKNOWN_OUTCOME, unknown_outcome),
     "sequence_gap": (HoldReason.SEQUENCE_GAP, lambda: behind_a_gap("auto")),

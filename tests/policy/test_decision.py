@@ -70,7 +70,7 @@ def of_batch(batch: BatchFacts, **more: Any) -> PartitionFacts:
         (of_batch(BEHIND._replace(full=False)), Hold(None, HoldReason.IN_FLIGHT, 7)),
         (of_batch(RIPE._replace(cap=2, in_flight=2)), Hold(None, HoldReason.MAX_IN_FLIGHT, 7)),
         (of_batch(RIPE._replace(outstanding=5, budget=5)), Hold(None, HoldReason.WINDOW, 7)),
-        (of_batch(FULL, unknown=True), Hold(None, HoldReason.UNKNOWN_TOPIC, 7, SOON)),
+        (of_batch(FULL, unknown=True), Hold(None, HoldReason.OUTDATED_METADATA, 7, SOON)),
         (of_batch(FULL, lane=LaneFacts(busy=True)), Hold(None, HoldReason.LANES_BUSY, 7)),
         (of_batch(FULL, lane=LaneFacts(busy=True, lanes_come=True)), Hold(None, HoldReason.LANES_BUSY, 7, SOON)),
         (PartitionFacts(id_at=NOW + 9, asks_at=NOW + 3), Hold(NOW + 9, HoldReason.PRODUCER_ID_LIMIT, None, NOW + 3)),

@@ -485,7 +485,7 @@ def test_a_record_that_waited_for_its_partition_says_so(cluster: FakeCluster, ma
     cluster.delay(0.3, api="Metadata")
     producer.produce("t", b"v")
     send_batch(producer, "t", plain(5))
-    assert [attributes(span)["safeproducer.hold.reason"] for span in tracing.ended] == ["unknown_topic"] * 2
+    assert [attributes(span)["safeproducer.hold.reason"] for span in tracing.ended] == ["outdated_metadata"] * 2
 
 
 def test_a_record_that_expires_while_it_is_held_says_so_too(cluster: FakeCluster, make: Make):

@@ -41,8 +41,7 @@ next_step = count(1).__next__
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 _BROKER = re.compile(r"\b[Bb]roker (\d+)\b(?! \()")
-_AGAIN = 2.5
-"""Seconds within which a connection that was lost goes on to be: statistics come each second."""
+_AGAIN = 2.5  # seconds within which a connection that was lost goes on to be: statistics come each second
 Configs = tuple[float, Mapping[str, str | None] | str]
 """When they were asked for; those of a topic or broker that concern replication, or which right is missing."""
 

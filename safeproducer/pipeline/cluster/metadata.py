@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
-_ASK_FOR = 0.3
-"""Seconds of one question: how long closing the producer may have to wait for it."""
+_ASK_FOR = 0.3  # seconds of one question: how long closing the producer may have to wait for it
 _ASK_FOR_MANY = 1.0  # seconds of one question for many topics, by a client that has to connect
 _UNCONNECTED = 0.02
 """Seconds behind one that found no broker connected: librdkafka tries to connect every 50 ms as long as one waits."""

@@ -40,8 +40,7 @@ FIRST, QUIET, UNUSUAL, SILENT = 0.4, 60.0, 5.0, 1.0
 _REFUSED = 3600.0
 _LOOK_EVERY = 0.5
 _SLEEPS = 1.0  # seconds for which an idle sender may sleep although a topic is due
-_MEASURED = 10.0
-"""Seconds over which this producer's bytes are counted."""
+_MEASURED = 10.0  # seconds over which this producer's bytes are counted
 _LEFT_FOR = 600.0
 _BROKERS_ASKED = 3
 _PATIENCE = 4.0  # seconds after which a broker that was asked does not tell

@@ -58,7 +58,7 @@ class FactGatherer:
         if (rejected := rejections.tps.get(buffer.tp)) is not None:
             return PartitionFacts(rejected=not (late := is_late(rejected)), lane=LaneFacts(draining=late))
         if buffer.partition == UNPLACED and placement.cluster.outdated.differ(buffer.topic, now):
-            return PartitionFacts(miscounted=True)
+            return PartitionFacts(unknown=True)
         wishes = placement.in_front(buffer, now)
         return None if wishes is None else PartitionFacts(unknown=True, wishes=wishes)
 

@@ -44,6 +44,8 @@ class Holds:
         self.apart: dict[TopicPartition, float] = {}
         """Until when a partition waits alone whose batches made native producers fail; UNPLACED: all of the topic."""
         self._told: dict[tuple[TopicPartition, str], float] = {}
+        self.served_at = NEVER
+        """The sender has queued what batch lanes had reported by then; on a busy machine that may be long ago."""
 
     def lane_is_ready(self) -> None:
         self.lane_ready = True
@@ -199,13 +201,16 @@ class Holds:
         return min([batch.queued_at + patience for batch in buffer.unresolved[:1]], default=NEVER)
 
     def is_silent(self, buffer: PartitionBuffer, now: float) -> bool:
-        """Whether it does. A batch that waits in librdkafka behind others is in no request yet."""
-        return self.silent_from(buffer) < now and not self._queues(buffer)
+        """Whether it does. A batch that waits in librdkafka behind others is in no request yet; an answer that the
+        sender has not read is one."""
+        return self.silent_from(buffer) < min(now, self.served_at) and not self._queues(buffer)
 
     def _queues(self, buffer: PartitionBuffer) -> bool:
         """Whether statistics from after the oldest batch show that its leader answers, and it was in no request."""
         batch = buffer.unresolved[0] if buffer.unresolved else None
-        if batch is None or (found := self.cluster.statistics.get(batch.lane)) is None:
+        if batch is None or not batch.left:  # the second: its reports are here
+            return batch is not None
+        if (found := self.cluster.statistics.get(batch.lane)) is None:
             return False
         entry = found.partitions.get(buffer.tp)
         asked = entry is None or entry.in_flight or entry.sent > entry.acknowledged
@@ -232,7 +237,7 @@ class Holds:
             return Hold(None, HoldReason.LEADER_SILENT, leader)
         if hold.reason is HoldReason.LEADER_SILENT and self.cluster.coordinating(now) is not None:
             return Hold(None, HoldReason.FIRST_ACKNOWLEDGEMENT)  # nobody has asked a leader
-        away = hold.reason is HoldReason.UNKNOWN_TOPIC and self.cluster.away
+        away = hold.reason is HoldReason.OUTDATED_METADATA and self.cluster.away
         return Hold(None, HoldReason.NO_BROKER) if away else hold
 
     def of_brokers(self, now: float) -> Iterator[Cause]:

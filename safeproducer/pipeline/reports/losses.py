@@ -13,8 +13,7 @@ from safeproducer.runtime import clock
 
 _SOON = 0.1  # seconds within which counts are not read again
 _STILL = 3.0  # seconds within which statistics show what a report tells, twice
-REFUSED_TIMES = 10
-"""Records of a partition that were refused, and none delivered: it is no single bad record."""
+REFUSED_TIMES = 10  # records of a partition that were refused, and none delivered: it is no single bad record
 
 
 Why = Callable[[str, int, bool], str]

@@ -104,6 +104,8 @@ def test_unknown_is_said_with_what_to_do() -> None:
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, ["WRITE"]),
         (KafkaError.MSG_SIZE_TOO_LARGE, ["batch.size", "max.message.bytes"]),
         (KafkaError._INVALID_DIFFERENT_RECORD, ["neighbour", "produce this one again"]),
+        (KafkaError._UNKNOWN_PARTITION, ["no such partition"]),
+        (KafkaError.THROTTLING_QUOTA_EXCEEDED, ["producer IDs", "keep producers"]),
     ],
 )
 def test_the_text_says_what_the_code_of_a_broker_means(code: int, words: list[str]) -> None:

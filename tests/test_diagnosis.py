@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -308,6 +309,17 @@ def test_a_producer_whose_every_record_is_refused_is_not_ok(cluster: FakeCluster
     until(
         producer, lambda: producer.health() == producer.health(unresolved_for=0) and not producer.health().reasons, send
     )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_producer_that_gets_no_permit_in_time_is_not_ok(make: Make, mode: str, tmp_path: Path) -> None:
+    """Its records fail at once, and no broker has refused any."""
+    limit = {"safeproducer.producer.ids.policy": "delay", "safeproducer.producer.ids.ledger": str(tmp_path)}
+    make("auto", **limit, **{"safeproducer.producer.ids.per.hour": 1})
+    producer = make(mode, warm=False, **limit, **{"safeproducer.producer.ids.per.hour": 1})
+    until(producer, lambda: not producer.health().ok, lambda: producer.produce("t", b"x", partition=0))
+    assert codes(producer, 30) == {"refused"}
+    assert "a limit on producer IDs is used up. Keep producers, or have it raised." in producer.explain()
 
 
 def test_a_topic_that_is_refused_beside_one_that_is_not_is_only_told(cluster: FakeCluster, make: Make) -> None:

@@ -208,6 +208,7 @@ _RULES = (
         "The broker refused a neighbour of this record, and with it the whole batch ({reason}): give every record of "
         "a compacted topic a key, and produce this one again.",
     ),
+    _rule("THROTTLING_QUOTA_EXCEEDED", "A limit on producer IDs is used up: keep producers, or have it raised."),
     _rule("INVALID_TIMESTAMP", "The topic does not take the record's timestamp: correct it, or this machine's clock."),
     _rule("UNSUPPORTED_COMPRESSION_TYPE", "The broker does not know this compression: set another compression.type."),
     _rule("UNKNOWN", "The broker met an error of its own: look into its log."),
@@ -261,7 +262,7 @@ def advice(code_name: str, reason: str = "") -> str:
 
 def advice_to(code_name: str, reason: str) -> str:
     """The advice as a clause beside the reason, of an error that a broker gave; "" for those of librdkafka."""
-    if code_name.startswith("_") and code_name != "_INVALID_DIFFERENT_RECORD":
+    if code_name.startswith("_") and code_name not in ("_INVALID_DIFFERENT_RECORD", "_UNKNOWN_PARTITION"):
         return ""
     told = advice(code_name, reason).replace(f" ({_clean(reason)})", "")
     return told[:1].lower() + told[1:-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,13 +21,16 @@ from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
 from safeproducer.policy import diagnosis
 from safeproducer.policy.decision import Wish
+from safeproducer.policy.diagnosis import Cause
 from safeproducer.policy.expiry import rest
+from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
 
 _NOT_POLLING = 0.1
 _AFTER_ERROR = 0.1
 _LOGGED_AFTER = 2.0  # seconds: what is told when somebody asks may be over sooner
+_SILENT_FOR = 4.0  # the same: a busy machine may be late itself
 _ASKING = 0.01  # between two looks while a lane asks for its producer ID
 _MAKES_ROOM = 0.01  # between two looks while somebody waits for room, which any thread that serves may make
 _TURN_EVERY = 5.0
@@ -181,11 +185,21 @@ class Turns:
         found = [cause for cause in found if cause.code != "replication"]  # Replication warns
         found += [diagnosis.slow(node, *late) for node, late in cluster.slow(now).items()]
         found += [one for one in (blocked and blocked[0], cluster.coordinating(now)) if one is not None]
+        found += self._silent(now)
         lasts = [cause for cause in found if (cause.since or 0.0) >= _LOGGED_AFTER]
         told = {cause.clause if cause.what.kind == "partition" else cause.what: cause for cause in lasts}
         for each in told.keys() - self._causes:
             self._notifications.warn(cluster.addressed(f"{told[each].sentence}. {told[each].cure}"))
         self._causes = frozenset(told)
+
+    def _silent(self, now: float) -> Iterator[Cause]:
+        """Leaders that have acknowledged nothing for long, where nothing else is known of them."""
+        holds, buffer = self._updates.holds, self._dispatcher.record_buffer
+        oldest = buffer.oldest() if (silent := buffer.silent(now)) else {}
+        old = [tp for tp in silent if now - oldest.get(tp, now) >= _SILENT_FOR]
+        for tp in {holds.partitions.leader(*tp): tp for tp in old if not holds.throttled_lately(tp, now)}.values():
+            if (first := holds.sick((tp,), now)) is not None and first.code == HoldReason.LEADER_SILENT:
+                yield first._replace(since=now - oldest[tp])
 
     # --- lanes --------------------------------------------------------------------------------------------------------
 

@@ -26,8 +26,7 @@ from safeproducer.policy.types import ReplicationState, TopicPartition
 
 _LIST = re.compile(r"([0-9]{1,10}:[0-9]{1,10})?(,([0-9]{1,10}:[0-9]{1,10})?)*")
 _REMOVE = "If no move runs, remove both lists of throttled replicas of {}, and the rates of the brokers."
-WINDOW = 11.0
-"""Seconds over which a broker measures a rate (replication.quota.window.num x .size.seconds)."""
+WINDOW = 11.0  # seconds over which a broker measures a rate (replication.quota.window.num x .size.seconds)
 FETCH, ANSWER = 1 << 20, 10 << 20
 """Bytes of a partition, and of all, in a fetch (replica.fetch.max.bytes, replica.fetch.response.max.bytes)."""
 Moves = Mapping[TopicPartition, tuple[frozenset[int], frozenset[int]]]

@@ -20,8 +20,7 @@ from math import inf
 QUIET = 60.0
 """Seconds without a hold that end an episode. Under a quota a broker announces a wait with nearly every answer."""
 
-CALM = 1.0
-"""Seconds for which a broker is calmed at least."""
+CALM = 1.0  # seconds for which a broker is calmed at least
 
 
 @dataclass(frozen=True, slots=True)

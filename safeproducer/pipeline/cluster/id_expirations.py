@@ -28,18 +28,15 @@ from safeproducer.settings.own_settings import EXPIRY_MS
 if TYPE_CHECKING:
     from safeproducer.kafka.admin import Admin
 
-NOT_BEFORE = 60.0
-"""Seconds that a native producer has lived before anybody is asked."""
+NOT_BEFORE = 60.0  # seconds that a native producer has lived before anybody is asked
 _REFRESH = 3600.0
 LEADERS_REFRESH = 300.0
 """Seconds, where statistics tell no leader: as often as librdkafka itself asks (topic.metadata.refresh.interval.ms)."""
 _AFTER_FAILURE = 60.0
 _LOOK_EVERY = 0.5
 _MOST_TOPICS = 1000
-_MOST_CONFIGS = 100
-"""Topics whose configs are asked for at once: an answer has dozens for each."""
-_SEEN_BY = 1.0
-"""Seconds by which statistics have told of a record."""
+_MOST_CONFIGS = 100  # topics whose configs are asked for at once: an answer has dozens for each
+_SEEN_BY = 1.0  # seconds by which statistics have told of a record
 EXPIRATION = "for how long it remembers producer IDs"
 LEADERS = "who leads partitions of"
 TIMESTAMPS = "for whose timestamps the records have in"

@@ -39,7 +39,8 @@ _UNCONNECTED = 0.02
 _SLICE = 0.1
 """Seconds of one wait for a connection, of which two may follow each other: close() and the exit wait for them."""
 _DELAY = 0.01  # librdkafka connects to a broker it has heard of no sooner than 50 ms after it was made
-_CREATED_WITHIN = 0.7  # seconds that brokers take to create a topic (auto.create.topics.enable), or to tell of it
+_LOOKS_AGAIN = 0.15  # seconds from one question for a topic that may be made just now to the next
+_CREATED_WITHIN = 0.85  # seconds that brokers take to create a topic (auto.create.topics.enable), or to tell of it
 _LOOK, NO_LANE = -3, -2
 """In place of the number of a lane: the first one, for replicas only; none of them."""
 _PATIENCE = 10.0  # seconds; brokers that were away for longer may take half a second more
@@ -198,7 +199,8 @@ class Metadata(BackgroundThread):
                 if self.first.topic is not None:  # no broker is connected yet
                     continue
             answered = self._ask_once()
-            pause = _FIRST_PAUSE if answered else min(2 * pause, _LONGEST_PAUSE)
+            longest = _LOOKS_AGAIN if self._missed.keys() - self._missing.keys() else _LONGEST_PAUSE
+            pause = _FIRST_PAUSE if answered else min(2 * pause, longest)
             if not (answered or asked_first):  # the broker that a lane asks may be the one that hangs
                 self._stopped.wait(pause)
 

@@ -19,8 +19,7 @@ from safeproducer.policy.types import DIRECT_LANE, NEVER, TopicPartition
 _PATIENCE = 120.0
 """Seconds after which one that still got no answer may send all the same: twice the default of socket.timeout.ms, after
 which it gives up on the broker that it asks."""
-DIFFER = 1.0
-"""Seconds for which records that name no partition wait for lanes to learn how many there are."""
+DIFFER = 1.0  # seconds for which records that name no partition wait for lanes to learn how many there are
 _NOTHING: dict[Any, Any] = {}
 
 

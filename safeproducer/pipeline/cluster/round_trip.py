@@ -10,8 +10,7 @@ from safeproducer.settings.delivery import Delivery
 
 _MEASURE_EVERY = 0.4
 _HIGH_RATE_SEEN = 0.1
-_SURELY = 2
-"""So many times the high rate, or a burst of some ten thousand records would be one."""
+_SURELY = 2  # so many times the high rate, or a burst of some ten thousand records would be one
 _WHATEVER_RATE = float("inf")
 Known = tuple[bool, float, dict[int, int]]
 

@@ -22,10 +22,8 @@ from safeproducer.runtime import clock
 if TYPE_CHECKING:
     from safeproducer.kafka.admin import Admin
 
-REFRESH = 30.0
-"""Seconds after which an announcement that is in use is asked for again."""
-_SILENT_FOR = 5.0
-"""Seconds after which a leader that announces nothing is asked again."""
+REFRESH = 30.0  # seconds after which an announcement that is in use is asked for again
+_SILENT_FOR = 5.0  # seconds after which a leader that announces nothing is asked again
 WHAT = "how many batches it remembers for"
 
 

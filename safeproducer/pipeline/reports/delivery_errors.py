@@ -25,7 +25,7 @@ from safeproducer.settings.delivery import Delivery
 
 def is_refusal(code: int) -> bool:
     """Whether a broker, or librdkafka by what brokers told, did not take the record for what it is."""
-    return code >= KafkaError.UNKNOWN and code not in (KafkaError.NO_ERROR, KafkaError.THROTTLING_QUOTA_EXCEEDED)
+    return code == KafkaError._UNKNOWN_PARTITION or (code >= KafkaError.UNKNOWN and code != KafkaError.NO_ERROR)
 
 
 def proven(reports: Sequence[Deferred], counts: Mapping[TopicPartition, int]) -> Iterator[tuple[Deferred, bool]]:

@@ -30,7 +30,6 @@ from safeproducer.runtime import clock
 _NOT_POLLING = 0.1
 _AFTER_ERROR = 0.1
 _LOGGED_AFTER = 2.0  # seconds: what is told when somebody asks may be over sooner
-_SILENT_FOR = 4.0  # the same: a busy machine may be late itself
 _ASKING = 0.01  # between two looks while a lane asks for its producer ID
 _MAKES_ROOM = 0.01  # between two looks while somebody waits for room, which any thread that serves may make
 _TURN_EVERY = 5.0
@@ -63,6 +62,7 @@ class Turns:
     _until: float = 0.0
     _causes: frozenset[object] = frozenset()
     """Causes that were logged and go on."""
+    _silent_since: dict[int | None, float] = field(default_factory=dict)
     _longest: float = LONGEST_SLEEP
 
     @property
@@ -194,12 +194,12 @@ class Turns:
 
     def _silent(self, now: float) -> Iterator[Cause]:
         """Leaders that have acknowledged nothing for long, where nothing else is known of them."""
-        holds, buffer = self._updates.holds, self._dispatcher.record_buffer
-        oldest = buffer.oldest() if (silent := buffer.silent(now)) else {}
-        old = [tp for tp in silent if now - oldest.get(tp, now) >= _SILENT_FOR]
-        for tp in {holds.partitions.leader(*tp): tp for tp in old if not holds.throttled_lately(tp, now)}.values():
-            if (first := holds.sick((tp,), now)) is not None and first.code == HoldReason.LEADER_SILENT:
-                yield first._replace(since=now - oldest[tp])
+        holds, owed = self._updates.holds, self._dispatcher.record_buffer.silent(now)
+        by_leader = {holds.partitions.leader(*tp): tp for tp in owed if not holds.throttled_lately(tp, now)}
+        found = {node: holds.sick((tp,), now) for node, tp in by_leader.items()}
+        silent = {node: one for node, one in found.items() if one and one.code == HoldReason.LEADER_SILENT}
+        self._silent_since = {node: self._silent_since.get(node, now) for node in silent}
+        yield from [one._replace(since=now - self._silent_since[node]) for node, one in silent.items()]
 
     # --- lanes --------------------------------------------------------------------------------------------------------
 

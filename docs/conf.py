@@ -20,6 +20,7 @@ root_doc = "README"
 include_patterns = ["*.md", "docs/**", "examples/README.md", "benchmarks/README.md"]
 exclude_patterns = ["docs/conf.py"]
 html_theme = "furo"
+html_title = f"{project} {version}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_search_scorer = str(Path(__file__).with_name("scorer.js"))

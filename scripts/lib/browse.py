@@ -16,7 +16,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
-LOOKS = ("light", 1280), ("dark", 1280), ("light", 400)
+LOOKS = ("light", 1280), ("dark", 1280), ("light", 400), ("dark", 400)
 
 # What people search for, and the page that must be among the first three hits.
 SEARCHES = {
@@ -94,7 +94,7 @@ _PALE = """() => {
         return numbers(getComputedStyle(document.body).backgroundColor)
     }
     const pale = new Set()
-    for (const element of document.querySelectorAll('.content *, .sidebar-tree a')) {
+    for (const element of document.querySelectorAll('body *')) {
         const own = [...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim())
         const style = getComputedStyle(element)
         if (!own || !element.offsetParent || style.visibility === 'hidden') continue

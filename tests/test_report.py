@@ -67,9 +67,13 @@ def test_report_tells_the_machine_and_its_load(facts: dict[str, Any]) -> None:
 
 
 def test_page_begins_with_what_peers_do_better() -> None:
-    """The farthest first; within the quartiles nobody is better."""
+    """The farthest first; within the quartiles nobody is better, nor by less than is shown."""
     case = replace(CASES[0], name="a", title="A")
-    others = [*FIGURES, Figure("a-slow", "slow", "a peer", 0.5, HIGHER)]
+    others = [
+        *FIGURES,
+        Figure("a-slow", "slow", "a peer", 0.5, HIGHER),
+        Figure("a-same", "same", "a peer", 1.004, LOWER),
+    ]
     rows = list(where_others_are_better([(case, others)]))
     assert [row.split(" | ")[0] for row in rows] == ["| slow", "| CPU"]
     told = {"command": "scripts/bench a", "seconds": 1, "load": [1, 2], "others": 0.5, "failed": "", "figures": []}
@@ -126,9 +130,10 @@ def test_each_case_has_its_figures() -> None:
 
 def test_documents_get_the_figures_by_name() -> None:
     """One that the report does not have stays, and is told."""
-    figures = {each.name: each for each in FIGURES}
+    figures = {each.name: each for each in (*FIGURES, Figure("tiny", "tiny", "a peer", 0.00182, LOWER))}
     text = "[5](docs/benchmarks/report.md#a-speed), [9](../benchmarks/report.md#a-count), [7](report.md#gone)"
     assert quoted(text, figures) == text.replace("[5]", "[4.9]").replace("[9]", "[20]")
+    assert quoted("[0](report.md#tiny)", figures) == "[0.0018](report.md#tiny)"
     assert unknown(text, figures) == ["gone"]
 
 

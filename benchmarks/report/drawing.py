@@ -9,9 +9,9 @@ from xml.sax.saxutils import escape
 
 from benchmarks.report.figures import HIGHER, Figure
 
-LEFT, WIDTH, ROW, TOP = 470, 940, 26, 34
+LEFT, WIDTH, ROW, TOP = 560, 1000, 26, 34
 TICKS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
-LETTERS = 76
+LETTERS = 88
 """Of a label; the table has the whole one."""
 
 
@@ -40,8 +40,8 @@ DARK = Theme("#0d1117", "#e6edf3", "#3d444d", "#4bc98d", "#ff9a85")
 
 
 def better(figure: Figure) -> bool:
-    """Whether SafeProducer's median is not behind the peer's."""
-    return figure.value >= 1 if figure.better == HIGHER else figure.value <= 1
+    """Whether SafeProducer's median is not behind the peer's, as far as the figure shows."""
+    return round(figure.value, 2) >= 1 if figure.better == HIGHER else round(figure.value, 2) <= 1
 
 
 def described(figures: Sequence[Figure]) -> str:

@@ -30,14 +30,16 @@ class Figure:
         """As documents say it."""
         if not self.peer:
             return f"{self.value:g}"
+        if self.value < 0.1:
+            return f"{self.value:.2g}"
         return f"{self.value:.{0 if self.value >= 10 else 1 if self.value >= 2 else 2}f}"
 
     @property
     def peer_is_better(self) -> bool:
-        """Not within the quartiles."""
+        """Not within the quartiles, and not by less than the figure shows."""
         if self.better == HIGHER:
-            return bool(self.peer) and max(self.value, self.high or 0) < 1
-        return bool(self.peer) and min(self.value, self.value if self.low is None else self.low) > 1
+            return bool(self.peer) and round(max(self.value, self.high or 0), 2) < 1
+        return bool(self.peer) and round(min(self.value, self.value if self.low is None else self.low), 2) > 1
 
 
 def slug(text: str) -> str:

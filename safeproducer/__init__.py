@@ -1,5 +1,6 @@
 """safeproducer: a drop-in confluent_kafka.Producer that accounts for every record."""
 
+import safeproducer.kafka  # noqa: F401 - first: under `safeproducer run` it imports this package, and finds no half of it
 from safeproducer.errors import (
     CallbackReentryError,
     ConfigurationError,

@@ -1,0 +1,1 @@
+import confluent_kafka  # noqa: F401 - first: under `safeproducer run` it imports the modules here itself

@@ -60,6 +60,13 @@ def test_package_becomes_the_real_one() -> None:
     assert (taken.returncode, taken.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("name", ["safeproducer", "safeproducer.aio", "safeproducer.kafka.native"])
+def test_application_may_import_safeproducer_first(name: str) -> None:
+    """An application that has both kinds of producers."""
+    done = ran(f"import {name}\n{MAKE}print(type(producer).__module__)")
+    assert done.stdout == "safeproducer.takeover.producers\n", done.stderr
+
+
 def test_process_without_confluent_kafka_loads_nothing() -> None:
     """No module of ours, and as many others as without `run`."""
     look = "import sys, json, logging; print(sorted(sys.modules))"

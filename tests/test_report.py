@@ -17,6 +17,7 @@ from benchmarks.report.figures import HIGHER, LOWER, Figure, figure, peers, quot
 from benchmarks.report.page import FACTS, FOLDER, ROOT, figures_of, page, quoted, unknown, where_others_are_better
 
 DOCUMENTS = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")} - set(FOLDER.glob("*.md")))
+NUMBER = re.compile(r"\d+\.\d+")
 FIGURES = [
     Figure("a-speed", "speed", "a peer", 4.94, HIGHER, 4.5, 5.0),
     Figure("a-cpu", "CPU", "a peer", 1.234, LOWER, 1.1, 1.3),
@@ -55,6 +56,23 @@ def test_figures_of_documents_are_those_of_the_report(facts: dict[str, Any]) -> 
     front = (ROOT / "README.md").read_text(encoding="utf-8")
     assert re.findall(r"\d\.\d+ times\b", front) == []
     assert len(re.findall(r"report\.md#", front)) > 3
+
+
+def test_other_figures_of_users_pages_are_measured_ones() -> None:
+    """Each "x times" is linked: to the report, or to the row of the measurements that has the figure."""
+    text = (ROOT / "docs/internals/measurements.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r'^\| <a id="([\w-]+)">(.*)', text, re.MULTILINE))
+    pages = [page.read_text(encoding="utf-8") for page in ROOT.glob("docs/[!bi]*/*.md")]
+    assert [told for page in pages for told in re.findall(r"\d\.\d+ times\b", page)] == []
+    told = [each for page in pages for each in re.findall(r"\[([\d.]+.*?)\]\([\w./]*measurements\.md#([\w-]+)\)", page)]
+    wrong = [
+        (figure, row)
+        for figure, row in told
+        for each in NUMBER.findall(figure)
+        if each not in NUMBER.findall(rows[row])
+    ]
+    assert wrong == []
+    assert len(told) > 5
 
 
 def test_report_tells_the_machine_and_its_load(facts: dict[str, Any]) -> None:

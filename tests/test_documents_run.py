@@ -101,7 +101,7 @@ def test_the_code_of_each_document_runs(home: Home) -> None:
 
 
 def test_a_first_record_takes_the_commands_of_its_page(tmp_path: Path, cluster: FakeCluster) -> None:
-    """Five at most, typed in a copy of this tree. Without a network: this environment lends pip what it would fetch."""
+    """Five in a minute at most, typed in a copy of this tree. This environment lends pip what a network would bring."""
     page = read("docs/use/quickstart.md")
     typed = re.findall(r"^    ([^#\n]*[^#\s])(?: +#.*)?$", page.partition("```")[0], re.MULTILINE)
     assert len(typed) <= 5
@@ -122,6 +122,7 @@ def test_a_first_record_takes_the_commands_of_its_page(tmp_path: Path, cluster: 
         ["bash", "-e"],
         input="\n".join(typed),
         cwd=clone,
+        timeout=60,
         env={**alone, "HOME": str(tmp_path), "PYTHONPATH": lent}
         | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
     )

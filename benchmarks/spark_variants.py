@@ -37,6 +37,7 @@ SINK = Variant("SafeProducerSink", "sink")
 SOURCE = Variant('format("safeproducer")', "safeproducer")
 BY_KEY = Variant("SafeProducerSink, ordering=key", "sink", {"safeproducer.ordering": "key"}, far_only=True)
 SPARK_HEADERS = Variant("Spark's sink, two headers", "kafka", columns=HEADERS)
+STOCK_HEADERS = Variant("produce(), two headers", "plain", columns=HEADERS)
 SINK_HEADERS = Variant("SafeProducerSink, two headers", "sink", columns=HEADERS)
 SINK_TIMESTAMP = Variant("SafeProducerSink, timestamps", "sink", columns=TIMESTAMP)
 SINK_ROW_ID = Variant("SafeProducerSink, row.id=position", "sink", {"safeproducer.spark.row.id": "position"})
@@ -102,10 +103,12 @@ FEW = Suite(
 )
 EXTRAS = Suite(
     "headers, timestamps, and an identity for each row",
-    (SPARK_HEADERS, SINK, SINK_HEADERS, SINK_TIMESTAMP, SINK_ROW_ID),
+    (SPARK_HEADERS, STOCK_HEADERS, SINK, SINK_HEADERS, SINK_TIMESTAMP, SINK_ROW_ID),
     (
         Comparison(SINK_HEADERS, SINK),
         Comparison(SINK_HEADERS, SPARK_HEADERS),
+        Comparison(SINK_HEADERS, STOCK_HEADERS),
+        Comparison(STOCK_HEADERS, SPARK_HEADERS),
         Comparison(SINK_TIMESTAMP, SINK),
         Comparison(SINK_ROW_ID, SINK),
     ),

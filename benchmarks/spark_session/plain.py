@@ -14,6 +14,8 @@ import pyarrow as pa
 from confluent_kafka.cimpl import KafkaError, Producer
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
+from benchmarks.spark_variants import HEADERS
+from safeproducer.spark.columns import Columns
 from safeproducer.spark.options import Options
 
 PATIENCE = 120.0
@@ -43,11 +45,14 @@ class Plain:
         self.errors.append(error.name())
 
     def write(self, batches: Iterator[pa.RecordBatch], topic: str) -> int:
-        """Produce all rows, which have a key and a value, and wait for them."""
+        """Produce all rows, which have a key and a value, and may have headers, and wait for them."""
         rows = 0
         kafka, produce = self.kafka, self.kafka.produce
         for batch in batches:
             rows += batch.num_rows
+            if HEADERS in batch.schema.names:
+                self._with_headers(batch, topic)
+                continue
             values, keys = batch.column("value").to_pylist(), batch.column("key").to_pylist()
             for value, key in zip(values, keys, strict=True):
                 try:
@@ -59,6 +64,18 @@ class Plain:
         if left or self.errors:
             raise RuntimeError(f"{left} rows are left, errors: {self.errors[:3]}")
         return rows
+
+    def _with_headers(self, batch: pa.RecordBatch, topic: str) -> None:
+        """1 000 rows at once, as the sink does: more lists of headers are out of the processor's cache."""
+        for some in Columns.of(batch, topic).parts(1_000):
+            rows = zip(some.values(), some.keys(), some.all_headers(), strict=True)
+            for value, key, headers in rows:
+                record = topic, value, key, -1, None, None, 0, headers
+                try:
+                    self.kafka.produce(*record)
+                except BufferError:
+                    self._later(*record)
+            self.kafka.poll(0)
 
     def _later(self, *record: Any) -> None:
         while True:

@@ -162,8 +162,8 @@ class Columns:
         for first in range(each):
             at = pa.array(np.arange(first, len(names), each))
             name, content = names.take(at), contents.take(at)
-            one_name, one_content = (pc.count_distinct(it, mode="all").as_py() == 1 for it in (name, content))
-            if one_name and one_content:
+            one_name = _is_constant(name)
+            if one_name and _is_constant(content):
                 columns.append(repeat((name[0].as_py(), content[0].as_py()), self.rows))
                 constant += 1
             else:
@@ -208,6 +208,14 @@ def utf8(texts: Any) -> Any:
         valid = pa.array(found, texts.type)
         return pc.if_else(pc.equal(_binary(valid), _binary(texts)), valid, pa.scalar(None, texts.type))
     return texts
+
+
+def _is_constant(column: Any) -> bool:
+    """Whether all of them are the same; there is one at least. Where the ends differ no other is looked at."""
+    first = column[0]
+    if first != column[-1]:
+        return False
+    return pc.all(pc.equal(column, first) if first.is_valid else column.is_null(), skip_nulls=False).as_py() is True
 
 
 def _plain(column: Any) -> Any:

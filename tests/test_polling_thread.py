@@ -79,7 +79,7 @@ def test_first_records_one_after_the_other_are_heard_of_at_once() -> None:
                     producer.produce("t", b"x", on_delivery=lambda *_, heard=heard: heard.set())
                     assert heard.wait(10)
                     took += [time.monotonic() - began] if number else []  # the first one waits for the connection
-    assert sorted(took)[-5] < 0.06, took  # a busy machine makes some late
+    assert sorted(took)[-16] < 0.06, took  # a busy machine makes some late; else a quarter are
 
 
 def test_events_that_the_sender_serves_are_not_taken_off_the_count_of_a_poll() -> None:

@@ -1,4 +1,4 @@
-"""Exactly once from topic to topic, on Kafka: as tests/test_consume_transform_produce.py."""
+"""Exactly once from topic to topic, on Kafka: as tests/transactions/test_consume_transform_produce.py."""
 
 import random
 import threading

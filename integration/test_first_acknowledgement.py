@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from integration.kafka.cluster import KafkaCluster
 from safeproducer import SafeProducer
-from tests.test_first_question import SOON, first_acknowledgement
+from tests.delivery.test_first_question import SOON, first_acknowledgement
 
 
 def test_the_first_acknowledgement_takes_no_half_second(kafka: KafkaCluster, topic: Callable[..., str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from safeproducer import Health, HoldReason, SafeProducer
 from safeproducer.errors import FatalError
 from tests.exported import Exported
-from tests.test_producer_id_quota import use_up
+from tests.producer_ids.test_producer_id_quota import use_up
 
 LONG = 10.0
 """Seconds for which a situation that does not end by itself is looked at with --full."""

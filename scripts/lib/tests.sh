@@ -21,10 +21,10 @@ modules=(
 )
 # These wait for real time-outs, and use next to no processor.
 waits=(
-    tests/test_expiry.py
-    tests/test_accepted_at.py
-    tests/test_direct_deadline.py
-    tests/test_buffer_bytes.py
+    tests/delivery/test_expiry.py
+    tests/delivery/test_accepted_at.py
+    tests/delivery/test_direct_deadline.py
+    tests/delivery/test_buffer_bytes.py
     tests/lanes/test_renewal.py
     tests/lanes/test_renewal_soak.py
 )
@@ -59,11 +59,11 @@ quick=(
     tests/pipeline
     tests/policy
     tests/telemetry
-    tests/test_architecture.py
-    tests/test_config.py
-    tests/test_documents.py
-    tests/test_project.py
-    tests/test_snapshot.py
+    tests/project/test_architecture.py
+    tests/settings/test_config.py
+    tests/project/test_documents.py
+    tests/project/test_project.py
+    tests/diagnosis/test_snapshot.py
 )
 searches=(dispatcher_machine lane_ids metadata_machine planted_bugs raising_handlers)
 former_kafka=4.3.1

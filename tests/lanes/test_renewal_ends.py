@@ -15,7 +15,7 @@ from safeproducer.testing import FakeCluster
 from tests.contract.support import noting
 from tests.inside import engine_of
 from tests.lanes.traffic import Traffic
-from tests.test_forks import in_child
+from tests.threads.test_forks import in_child
 
 CELLS = [("auto", "partition"), ("held", "partition"), ("held", "key")]
 INTERRUPTIONS = 5

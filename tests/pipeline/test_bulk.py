@@ -15,7 +15,7 @@ from tests.clusters import fake_cluster
 from tests.hammer import hammer
 from tests.inside import engine_of
 from tests.pipeline.interleaving import between, codes_of
-from tests.test_forks import fork_in_c, in_child
+from tests.threads.test_forks import fork_in_c, in_child
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "queue.buffering.max.messages": 10}
 PAIRS = [(b"v%d" % number, b"k%d" % number) for number in range(15)]

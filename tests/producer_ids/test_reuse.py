@@ -22,7 +22,7 @@ from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
 from tests.contract.support import send_one, together, wait_until
 from tests.inside import engine_of
-from tests.test_lifetime import run
+from tests.threads.test_lifetime import run
 
 T = "t"
 WAYS = ["auto", "held", "passthrough"]

@@ -16,7 +16,7 @@ from safeproducer.testing import wire
 from safeproducer.testing.codec import WireError
 from safeproducer.testing.produce import crc32c, read_batch_headers
 from tests.produce_messages import read_produce, read_produce_answer
-from tests.test_project import ROOT, script
+from tests.project.test_project import ROOT, script
 from tests.testing.raw import kafka_python
 
 oracle_produce = kafka_python("kafka.protocol.producer.produce")

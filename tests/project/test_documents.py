@@ -25,7 +25,7 @@ from safeproducer.policy.decision import BATCH, CHANGE, DIRECT, RULES, Hold
 from safeproducer.settings.own_settings import OWN_SETTINGS
 from tests import measures
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("[a-z]*/**/*.md"))
 
 
@@ -240,7 +240,7 @@ def python_in(name: str) -> list[str]:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_every_python_example_can_be_compiled_and_finds_what_it_imports(document: Path) -> None:
-    """Those without Spark are run in tests/test_documents_run.py."""
+    """Those without Spark are run in tests/project/test_documents_run.py."""
     for example in python_in(document.relative_to(ROOT).as_posix()):
         compile(example, str(document), "exec")
         for node in ast.walk(ast.parse(example)):

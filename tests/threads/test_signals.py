@@ -67,7 +67,7 @@ def start(cluster: FakeCluster, mode: str, body: str, linger: int = 5) -> subpro
     """A program with `producer` at hand; `told` counts the reports of each value."""
     made = MAKE.format(bootstrap=cluster.bootstrap, linger=linger, extra=MODES[mode])
     return started(
-        [sys.executable, "-c", made + textwrap.dedent(body)], stdin=subprocess.PIPE, cwd=Path(__file__).parents[1]
+        [sys.executable, "-c", made + textwrap.dedent(body)], stdin=subprocess.PIPE, cwd=Path(__file__).parents[2]
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_project import PYPROJECT, ROOT, script
+from tests.project.test_project import PYPROJECT, ROOT, script
 
 workflows = script("workflows")
 FILES = sorted((ROOT / ".github/workflows").glob("*.yml"))

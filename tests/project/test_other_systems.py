@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 CHOSEN = "not stock and not fork and not program_ends"
 """The last one starts a process that has everything."""
 PART = ("test_reports.py", "test_lifecycle.py", "test_produce_batch.py")

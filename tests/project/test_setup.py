@@ -11,7 +11,7 @@ import pytest
 
 from tests.contract.support import ran, wait_until
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 TOOLS = "basename bash cat chmod cut dirname env flock grep head mkdir mktemp readlink rm sed sha256sum sleep tail uniq"
 ENVIRONMENT = {"HOME": "", "PATH": "", "LC_ALL": "C"}
 
@@ -214,7 +214,7 @@ def test_missing_java_or_maven_is_named(machine: Machine, java: str | None, mave
         (2, 0, (), 0, True),
         (2, 1, (), 1, False),
         (9, 0, (), 1, False),
-        (2, 0, ("tests/test_config.py",), 1, False),
+        (2, 0, ("tests/settings/test_config.py",), 1, False),
         (0, 0, (), 134, False),
     ],
     ids=["passes alone", "fails again", "too many", "not all tests", "crashes"],

@@ -20,9 +20,9 @@ from safeproducer.kafka.admin import Admin
 from safeproducer.runtime import forks
 from tests.contract.support import ran, send_one, switching, uncollected
 from tests.inside import engine_of
-from tests.test_lifetime import CALLS, run
+from tests.threads.test_lifetime import CALLS, run
 
-PROJECT = Path(__file__).parents[1]
+PROJECT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 
 

@@ -19,7 +19,7 @@ from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
 from tests.contract.support import ran
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RATE = 3
 BEGIN = """
 import os, signal, sys, time

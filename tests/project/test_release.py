@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_project import ROOT, script
+from tests.project.test_project import ROOT, script
 
 release = script("release")
 sbom = script("sbom")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 NOBODY = "127.0.0.1:1"
 NEED_A_CLUSTER = {"spark_job.py", "spark_pipeline.py"}
 """Run on real Spark and real Kafka, in integration/test_spark_kafka.py."""
@@ -70,8 +70,9 @@ def test_example_without_its_packages_ends_with_one_sentence(name: str, missing:
 
 def test_only_safeproducer_doubles_no_record() -> None:
     """The cells of the front page that a busy machine cannot change; aiokafka's batches are smaller there."""
-    shown = run(COMPARES, "lost-answer", "deadline").stdout
-    cells = [re.findall(r"\d+", line)[::2] for line in shown.splitlines()[2:]]
+    done = run(COMPARES, "lost-answer", "deadline")
+    assert done.returncode == 0, done.stderr
+    cells = [re.findall(r"\d+", line)[::2] for line in done.stdout.splitlines()[2:]]
     page = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
     told = [re.search(rf"^\| `{name}`[^|]*\|(.*)\|$", page, re.MULTILINE) for name in ("lost-answer", "deadline")]
     page_cells = [row[1].replace(" ", "").split("|") for row in told if row]

@@ -14,11 +14,11 @@ import pytest
 from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
 from tests.contract.support import ran
-from tests.test_documents import ROOT, python_in, read
+from tests.project.test_documents import ROOT, python_in, read
 
 PAGES = ["README.md", *(path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("docs/[!i]*/*.md")))]
 NEED_SPARK = re.compile(r"\bspark\b|\bdf\.|\brows\b|SafeProducerSink")
-"""Code that is compiled, and its imports looked up, in tests/test_documents.py."""
+"""Code that is compiled, and its imports looked up, in tests/project/test_documents.py."""
 RUN = """
 import json, sys
 import safeproducer

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from conftest import unclaimed
 
-CONFTEST = Path(__file__).parents[1] / "conftest.py"
+CONFTEST = Path(__file__).parents[2] / "conftest.py"
 TESTS = "def test_one(): ...\ndef test_two(): assert {passes}\n"
 
 

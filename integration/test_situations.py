@@ -18,6 +18,7 @@ PLAYED = (
     "nothing wrong",
     "leader silent",
     "leader silent, expiry",
+    "leader silent, held",
     "buffer full",
 )
 

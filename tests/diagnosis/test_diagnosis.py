@@ -275,7 +275,7 @@ def test_a_callback_that_keeps_nobody_waiting_is_not_told(make: Make) -> None:
     server.join()
 
 
-@pytest.mark.parametrize("error", [29, 44])
+@pytest.mark.parametrize("error", [10, 29, 44, 87])
 def test_a_producer_whose_every_record_is_refused_is_not_ok(cluster: FakeCluster, make: Make, error: int) -> None:
     """Once ten were; one alone is only told. What it means and what to do reaches the error of the record."""
     producer, errors = make(), list[Any]()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.inspection import LOST, Inspection, not_polled, waits, whole
@@ -52,18 +51,21 @@ def check(engine: Engine, inspection: Inspection, unresolved_for: float, timeout
     return judge(account, told, addressed, Cause("no_broker", sentence, last.cure))
 
 
+def _lasts(one: Cause) -> bool:
+    return one.code in _LASTS or one.harms
+
+
 def judge(
     account: Snapshot, told: list[Cause], addressed: Callable[[str], str], unreached: Cause | None = None
 ) -> Health:
     """By what records wait for, and whether brokers answered or were not asked."""
-    ok = account.state in ("open", "closed") and not any(one.code in _LASTS or one.harms for one in told)
+    ok = account.state in ("open", "closed") and not any(map(_lasts, told))
     if unreached is not None and unreached.code not in [one.code for one in told]:
         told.append(unreached)
     if (cure := _ENDED.get(account.state)) is not None:
         told.insert(0, Cause(account.state, f"The producer is {account.state}", cure))
-    once = {(str(one.code), one.sentence): one for one in reversed(told)}
-    shown = [
-        HealthReason(str(one.code), addressed(one.sentence), one.since, one.cure)
-        for one in islice(reversed(once.values()), _MOST_REASONS)
-    ]
-    return Health(ok, unreached is None and account.state == "open", tuple(shown))
+    once = list({(str(one.code), one.sentence): one for one in reversed(told)}.values())[::-1]
+    if len(once) > _MOST_REASONS:  # those that are not ok are among them
+        once.sort(key=lambda one: not (_lasts(one) or one.code in _ENDED))
+    shown = [HealthReason(str(one.code), addressed(one.sentence), one.since, one.cure) for one in once]
+    return Health(ok, unreached is None and account.state == "open", tuple(shown[:_MOST_REASONS]))

@@ -8,13 +8,16 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka.serialization import StringSerializer
 
 from safeproducer import FatalError, Health, HealthReason, SafeProducer, SafeSerializingProducer
+from safeproducer.pipeline.health import judge
 from safeproducer.pipeline.reports.losses import Losses
+from safeproducer.policy.diagnosis import Cause
 from safeproducer.runtime import clock
 from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
@@ -240,6 +243,14 @@ def test_a_forked_child_is_told_to_make_its_own(cluster: FakeCluster) -> None:
                 os._exit(2)
         assert os.waitpid(child, 0)[1] == 0
         assert producer.health() == WORKS
+
+
+def test_what_is_not_ok_is_told_where_there_are_many_reasons() -> None:
+    """Five are shown, and the one that it is not ok for came last."""
+    account: Any = SimpleNamespace(state="open")
+    waits = [Cause("linger", f"t [{number}] gathers a batch") for number in range(6)]
+    health = judge(account, [*waits, Cause("not_polled", "1 report(s) wait for poll()")], str)
+    assert (health.ok, health.reasons[0].code, len(health.reasons)) == (False, "not_polled", 5)
 
 
 @pytest.mark.parametrize("wrong", [-1, math.nan, math.inf, "30", None])

@@ -255,7 +255,7 @@ def test_another_configuration_gets_its_own(
     assert native_of(second) is not native
     assert len(parking) == 1
     second.close()
-    third = SafeProducer(config(cluster) | {"linger.ms": "5", "log_level": "0"} if not setting else config(cluster))
+    third = SafeProducer(config(cluster))
     assert native_of(third) is native, "it waits on"
     third.close()
 
@@ -305,15 +305,20 @@ def test_a_producer_in_doubt_is_not_parked(
 
 def test_one_that_is_collected_with_records_under_way_is_not_parked(cluster: FakeCluster, parking: Parking) -> None:
     """Its callbacks would run under the next owner."""
-    producer = SafeProducer(config(cluster))
-    send(producer)
+    told: list[Any] = []
+    first = SafeProducer(config(cluster))
+    send(first)
     cluster.pause(1)
-    producer.produce(T, b"v")
+    first.produce(T, b"v", on_delivery=lambda *_: told.append("the former one's"))
     with pytest.warns(ResourceWarning, match="1 record"):
-        del producer
-        gc.collect()
-    assert not len(parking)
+        del first
+    parked, second = len(parking), SafeProducer(config(cluster))
     cluster.resume(1)
+    send(second)
+    second.poll(0.5)
+    second.close()
+    assert not parked
+    assert not told
 
 
 def test_reports_that_nobody_has_polled_keep_it_from_being_parked(cluster: FakeCluster, parking: Parking) -> None:

@@ -101,10 +101,6 @@ def of_the_first_broker(examined: Examined) -> list[Finding]:
     return real_static(replace(examined, cluster=replace(seen, brokers=seen.brokers[:1])))
 
 
-def without(check: Any) -> Any:
-    return tuple(one for one in CHECKS if one is not check)
-
-
 def instead(check: Any, other: Any) -> Any:
     return tuple(other if one is check else one for one in CHECKS)
 
@@ -140,6 +136,10 @@ def run_here(test: Callable[..., object]) -> Test:
 
 def run_at(test: Callable[..., object]) -> Test:
     return lambda bench, flooded: test(bench.command, flooded)
+
+
+def left_out(check: Any, test: Callable[..., object], *args: Any) -> tuple[Any, str, Any, Test]:
+    return checks, "CHECKS", tuple(one for one in CHECKS if one is not check), once(test, *args)
 
 
 BUGS: dict[str, tuple[Any, str, Any, Test]] = {
@@ -224,17 +224,9 @@ BUGS: dict[str, tuple[Any, str, Any, Test]] = {
         property(lambda self: 99, lambda self, _: None),
         once(judging.test_no_finding_exits_0),
     ),
-    "churn is well": (
-        checks,
-        "CHECKS",
-        without(checks.producer_id_churn),
-        once(judging.test_more_small_ids_in_an_hour_than_allowed_are_churn),
-    ),
-    "retries that outlive an expiration are well": (
-        checks,
-        "CHECKS",
-        without(checks.expiration_below_timeout),
-        once(judging.test_the_static_rule_is_strict, 300.0, 440.0, True),
+    "churn is well": left_out(checks.producer_id_churn, judging.test_more_small_ids_in_an_hour_than_allowed_are_churn),
+    "retries that outlive an expiration are well": left_out(
+        checks.expiration_below_timeout, judging.test_the_static_rule_is_strict, 300.0, 440.0, True
     ),
     "the static rule is not strict": (
         checks,
@@ -242,24 +234,11 @@ BUGS: dict[str, tuple[Any, str, Any, Test]] = {
         lambda timeout, socket, seconds: real_unsafe(timeout, socket, seconds + 0.001),
         once(judging.test_the_static_rule_is_strict, 300.0, 440.0, True),
     ),
-    "a broker that does not tell is well": (
-        checks,
-        "CHECKS",
-        without(checks.expiration_unreadable),
-        once(judging.test_a_broker_that_does_not_tell),
+    "a broker that does not tell is well": left_out(
+        checks.expiration_unreadable, judging.test_a_broker_that_does_not_tell
     ),
-    "a used-up hour is well": (
-        checks,
-        "CHECKS",
-        without(checks.host_over_limit),
-        once(judging.test_a_host_that_has_used_up_its_hour),
-    ),
-    "a right that is missing is swallowed": (
-        checks,
-        "CHECKS",
-        without(checks.rights_missing),
-        once(judging.test_rights_on_topics),
-    ),
+    "a used-up hour is well": left_out(checks.host_over_limit, judging.test_a_host_that_has_used_up_its_hour),
+    "a right that is missing is swallowed": left_out(checks.rights_missing, judging.test_rights_on_topics),
     "a right that is missing is no right": (
         checks,
         "_NO_RIGHT",
@@ -278,11 +257,8 @@ BUGS: dict[str, tuple[Any, str, Any, Test]] = {
         in_pieces_for_ever,
         once(asking.test_a_topic_without_rights_takes_no_other_with_it),
     ),
-    "what leaders did not tell is left out": (
-        checks,
-        "CHECKS",
-        without(checks.partition_unreadable),
-        once(judging.test_partitions_that_nobody_told_of),
+    "what leaders did not tell is left out": left_out(
+        checks.partition_unreadable, judging.test_partitions_that_nobody_told_of
     ),
     "exit code 0 with warnings": (report, "exit_code", swallowed, run_here(running.test_a_warning_is_a_failure)),
     "exit code 1 for what is no warning": (
@@ -333,12 +309,7 @@ BUGS: dict[str, tuple[Any, str, Any, Test]] = {
         instead(checks.expiration_below_timeout, of_the_first_broker),
         lambda bench, _: running.test_time_outs_against_each_broker(bench.command, bench.scratch),
     ),
-    "brokers may differ": (
-        checks,
-        "CHECKS",
-        without(checks.expiration_differs),
-        once(judging.test_brokers_that_differ),
-    ),
+    "brokers may differ": left_out(checks.expiration_differs, judging.test_brokers_that_differ),
     "the coordinators' topics are counted": (
         cluster,
         "_OF_KAFKA",
@@ -369,36 +340,24 @@ BUGS: dict[str, tuple[Any, str, Any, Test]] = {
         lambda self, sentence, place: sentence,
         lambda bench, _: here.test_without_paths_lines_are_numbered(bench.place, bench.guard),
     ),
-    "a replica may be missing": (
-        checks,
-        "CHECKS",
-        without(checks.replicas_in_sync),
-        once(judging.test_a_replica_that_is_missing_matters_at_the_minimum, judging.TWO, 2, AT_MINIMUM),
+    "a replica may be missing": left_out(
+        checks.replicas_in_sync,
+        judging.test_a_replica_that_is_missing_matters_at_the_minimum,
+        judging.TWO,
+        2,
+        AT_MINIMUM,
     ),
-    "a throttle may be left over": (
-        checks,
-        "CHECKS",
-        without(checks.throttle_left_over),
-        once(judging.test_a_throttle_that_no_move_needs_is_left_over, "*", 1e6, LEFT_OVER),
+    "a throttle may be left over": left_out(
+        checks.throttle_left_over, judging.test_a_throttle_that_no_move_needs_is_left_over, "*", 1e6, LEFT_OVER
     ),
-    "a move is not told": (
-        checks,
-        "CHECKS",
-        without(checks.replicas_move),
-        once(judging.test_a_move_is_told_once_for_each_topic),
-    ),
+    "a move is not told": left_out(checks.replicas_move, judging.test_a_move_is_told_once_for_each_topic),
     "any throttle is left over": (
         checks,
         "left_over",
         lambda facts, brokers, moving: real_left_over(facts, brokers, ()),
         once(judging.test_a_throttle_that_no_move_needs_is_left_over, "*", 1e6, LEFT_OVER),
     ),
-    "a damaged ledger is well": (
-        checks,
-        "CHECKS",
-        without(checks.ledger_not_kept),
-        once(judging.test_a_ledger_that_is_not_kept),
-    ),
+    "a damaged ledger is well": left_out(checks.ledger_not_kept, judging.test_a_ledger_that_is_not_kept),
 }
 
 

@@ -135,14 +135,11 @@ class LedgerCopy:
         self.file.seek(SIZE)
         return self.file.read()
 
-    def write(self, header: bytes, lines: bytes) -> None:
-        """Add lines first, and what decides last: who is killed counted nothing."""
-        if self.size < SIZE:  # it is new, or was cut off
+    def write(self, header: bytes, lines: bytes, anew: bool) -> None:
+        """Add lines first, or put them in place of all others, and what decides last: who is killed counted nothing."""
+        if anew:
             self._decide(header)
-        elif self.size > _MOST:
-            lines = permit_log.latest(self.lines()) + lines
             self.file.truncate(SIZE)
-        self.size = SIZE
         with suppress(OSError):  # on a disk that is full, too, the header counts
             self.file.seek(0, os.SEEK_END)
             self.file.write(lines)
@@ -196,11 +193,15 @@ class LedgerRound:
         self._ledger.open(self._copies)
         self.now = permit_record.now()
         found = [copy.header for copy in self._copies]
+        known = any(isinstance(header, Header) for header in found)
         self.until, self.count = larger(found, self.now)
-        if any(found) and not any(isinstance(header, Header) for header in found):
-            self.until = self.now.boot + HOUR  # all are damaged: the hour counts as used up
-        # One may be new, damaged, or left behind when a process was killed; or a clock was set back.
-        self.write(self.until, b"")
+        if not known and any(found):  # all are damaged: the hour counts as used up
+            self.until = self.now.boot + HOUR
+        set_back = self.until >= self.now.boot + LATEST  # a clock: the hour comes back from now on
+        if not known or len(set(found)) > 1 or set_back or any(copy.size > _MOST for copy in self._copies):
+            # One is new, damaged, or was left behind when a process was killed. Or there are too many lines.
+            leader = max(self._copies, key=lambda copy: copy.header.count if isinstance(copy.header, Header) else -1)
+            self.write(self.until, permit_log.latest(leader.lines()) if known else b"", anew=True)
 
     def close(self) -> None:
         """At the end, and in a forked child, which must not keep the lock of its parent."""
@@ -209,15 +210,15 @@ class LedgerRound:
             copy.file.close()
 
     def lines(self) -> bytes:
-        return max((copy.lines() for copy in self._copies), key=len)
+        return self._copies[0].lines()
 
-    def write(self, until: float, lines: bytes, counted: int = 0) -> None:
-        """The hour is used up to `until`, and so many more permits were counted."""
+    def write(self, until: float, lines: bytes, counted: int = 0, anew: bool = False) -> None:
+        """The hour is used up to `until`, and so many more permits were counted. `anew`: there are no other lines."""
         count, wall = self.count + counted, self.now.wall + until - self.now.boot
         header = encode(Header(permit_record.boot_id(), Times(until, wall), count))
         for copy in tuple(self._copies):
             try:
-                copy.write(header, lines)
+                copy.write(header, lines, anew)
             except (OSError, ValueError):  # ValueError: closed, in a child that a signal handler forked
                 copy.file.close()
                 self._copies.remove(copy)  # the rest of the round does without it
@@ -235,8 +236,8 @@ class Ledger:
         self._impatient_until = 0.0
 
     def lines(self) -> bytes:
-        """Those of the copy that has most."""
-        return max((content_of(path)[SIZE:] for path in self._paths()[0]), key=len, default=b"")
+        """Those of the first copy that has any."""
+        return next(filter(None, (content_of(path)[SIZE:] for path in self._paths()[0])), b"")
 
     def peek(self, now: Times) -> tuple[float, int]:
         """Up to when the hour is used, and how many permits were counted, as it was a moment ago. Waits for nobody."""

@@ -105,8 +105,6 @@ class Guard:
     def give_back(self, permit: Permit) -> None:
         """Nothing was sent with `permit`, if it was counted at all. Once or again: it goes back once."""
         forks.notice()
-        if permit.after == permit.before:
-            return
         now, line = self._now().boot, permit_log.went_back(permit)
 
         def alone(own: Own) -> Own:

@@ -75,7 +75,6 @@ class Guard:
         for round_ in [reference() for reference in self._rounds.values()]:
             if round_ is not None:
                 round_.close()
-        self._rounds.clear()
         self._own = Own()
         self._told: set[CallSite] = set()
         self._problem: str | None = None

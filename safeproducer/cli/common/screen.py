@@ -70,10 +70,6 @@ class Screen:
             sentence = "The package rich, which draws tables and progress, is not installed"
             raise Failure(f"{sentence}: pip install 'safeproducer[cli]', or use --json.", code="missing-rich")
 
-    def shows_progress(self) -> bool:
-        """Tell whether a progress bar has a terminal to be drawn on."""
-        return not self.quiet and _is_terminal(sys.stderr) and _find_rich()
-
     def note(self, text: str) -> None:
         if not self.quiet:
             self._message("", text, style="dim")
@@ -187,7 +183,7 @@ def _reader_may_leave(stream: TextIO | None) -> Iterator[None]:
 @contextlib.contextmanager
 def progress(screen: Screen, title: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
     """A bar on stderr; what it yields is told how much is done, as often as is convenient."""
-    if not screen.shows_progress():
+    if screen.quiet or not (_is_terminal(sys.stderr) and _find_rich()):
         yield lambda _: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - rich is an extra

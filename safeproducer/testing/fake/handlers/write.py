@@ -214,7 +214,7 @@ def _admit(request: Request, producer_id: int) -> tuple[int, str | None]:
     limits, user, now = request.cluster.quotas, request.session.user, request.now
     if producer_id < 0 or not limits.enabled(PRODUCER_IDS_RATE):
         return 0, None
-    delay = request.broker.producer_ids.admit(user, producer_id, limits.find_for_user(PRODUCER_IDS_RATE, user), now)
+    delay = request.broker.producer_ids.admit(user, producer_id, limits.find(PRODUCER_IDS_RATE, user, None).value, now)
     request.throttle_ms = max(request.throttle_ms, delay)
     return (THROTTLING_QUOTA_EXCEEDED, f"{user} brings too many new producer IDs") if delay else (0, None)
 

@@ -101,9 +101,6 @@ class QuotaLimits:
                 return Limit(value, shared_by)
         return Limit(None, ("", client_id or ""))
 
-    def find_for_user(self, name: str, user: str) -> float | None:
-        return self.find(name, user, None).value
-
     def entities(self) -> Iterable[tuple[Entity, Mapping[str, float]]]:
         return self._limits.items()
 

@@ -241,7 +241,9 @@ def test_random_transactional_ids_do_not_push_out_one_that_comes_back(still: Hos
         guard.ask(first(1e6, transactional=f"random-{number}"))
         if number % 50 == 0:
             still.pass_time(1)
-            guard.ask(first(1e6, transactional="orders"))
+            permit = guard.ask(first(1e6, transactional="orders")).permit
+            assert permit is not None
+            assert (permit.after > permit.before) == (number == 0), "counted once"
     assert all(file.stat().st_size < 1.1 * permit_log.MOST for file in still.files)
     still.pass_time(3 * HOUR)
     assert taken(still.start(), 1) == 1

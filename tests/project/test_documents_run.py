@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -129,6 +130,22 @@ def test_a_first_record_takes_the_commands_of_its_page(tmp_path: Path, cluster: 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "CloseReport(accepted=1000, delivered=1000, failed=0, left=0" in done.stdout
     assert list(clone.glob("venv/lib/*/site-packages/safeproducer/__init__.py"))
+
+
+def test_the_brokers_of_that_page_take_its_records(home: Home) -> None:
+    """For somebody who has none."""
+    (line,) = re.findall(r"^    (echo .* --stay)$", read("docs/use/quickstart.md"), re.MULTILINE)
+    typed = ["bash", "-c", line.replace("python", sys.executable)]
+    environment = {**os.environ, "PYTHONPATH": str(home.wheel)}
+    served = subprocess.Popen(typed, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    with served:
+        assert served.stdout
+        try:
+            bootstrap = json.loads(served.stdout.readline())["bootstrap"]
+            first = python_in("docs/use/quickstart.md")[0].replace("localhost:9092", bootstrap)
+            assert "delivered=1000, failed=0" in home.run("python", "-c", first)
+        finally:
+            os.killpg(served.pid, signal.SIGTERM)
 
 
 def test_the_test_of_the_plug_in_page_passes(home: Home) -> None:

@@ -160,7 +160,7 @@ def test_a_function_that_fails_ends_the_task(kafka: KafkaCluster, calls: Path) -
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 
-def streamed(made: dict[str, str], door: str, folder: Path, life: float) -> Finished:
+def streamed(made: dict[str, str], door: str, folder: Path) -> Finished:
     """The query of spark_endurance.py, in a driver of its own that logs all events of Spark in `folder`."""
     settings = {"folder": str(folder), "options": made, "batches": 1_000_000, "rows": EACH, "door": door}
     (folder / "settings.json").write_text(json.dumps({**settings, "trigger": f"{TRIGGER} seconds"}))
@@ -175,7 +175,7 @@ def streamed(made: dict[str, str], door: str, folder: Path, life: float) -> Fini
             "spark.eventLog.dir": f"file://{folder}/events",
             "spark.eventLog.compress": "false",
         },
-        environment={REPORTS: str(folder / "reports"), spark_tokens.LIVES: str(life), LOGIN: login},
+        environment={REPORTS: str(folder / "reports"), LOGIN: login},
         timeout=2_400,
     )
     (folder / "output").write_text(done.stdout + done.stderr)
@@ -212,11 +212,18 @@ def kill_workers(told: Callable[[], int], seconds: float, pause: float) -> int:
     ],
 )
 def test_streams_outlive_their_tokens(
-    kafka: KafkaCluster, calls: Path, endpoint: tuple[str, list[bytes]], tmp_path: Path, life: int, seconds: int
+    kafka: KafkaCluster,
+    calls: Path,
+    endpoint: tuple[str, list[bytes]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    life: int,
+    seconds: int,
 ) -> None:
     """By both doors at once: the sink's tokens are of a function, those of the data source of the endpoint. Workers are
     killed so seldom that many live longer than a token. No row fails or is missing; copies are of repeated tasks alone,
     and have the row's `sp-id`; nothing that is written shows a token or a secret."""
+    monkeypatch.setenv(spark_tokens.LIVES, str(life))  # for the endpoint, too
     url, asked = endpoint
     of_function = {"sasl_jaas_config": "call:integration.spark_tokens:token"}
     of_endpoint = {"sasl_oauthbearer_token_endpoint_url": url, "sasl_jaas_config": f"env:{LOGIN}"}
@@ -226,7 +233,7 @@ def test_streams_outlive_their_tokens(
             (tmp_path / door / "events").mkdir(parents=True)
             (tmp_path / door / "reports").touch()
             made = given(kafka, f"{door}-{life}", **more) | {"safeproducer.spark.row.id": "position"}
-            running[door] = pool.submit(streamed, made, door, tmp_path / door, life)
+            running[door] = pool.submit(streamed, made, door, tmp_path / door)
         try:
             killed = kill_workers(lambda: least_told(tmp_path, *running.values()), seconds, life / 2)
         finally:

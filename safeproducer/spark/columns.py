@@ -127,8 +127,7 @@ class Columns:
     @property
     def oldest(self) -> int:
         """The oldest timestamp in milliseconds, NOW if no row has one."""
-        found = None if self.timestamp is None else pc.min(self.milliseconds()).as_py()
-        return NOW if found is None else int(found)
+        return NOW if self.timestamp is None else pc.min(self.milliseconds()).as_py() or NOW
 
     def all_headers(self) -> Iterator[list[Header] | None]:
         """The headers of each row, in their order; None where there are none. A name may be None: see row_check.
@@ -211,11 +210,8 @@ def utf8(texts: Any) -> Any:
 
 
 def _is_constant(column: Any) -> bool:
-    """Whether all of them are the same; there is one at least. Where the ends differ no other is looked at."""
-    first = column[0]
-    if first != column[-1]:
-        return False
-    return pc.all(pc.equal(column, first) if first.is_valid else column.is_null(), skip_nulls=False).as_py() is True
+    """Whether all of them are the same, and none is null; there is one at least. The ends tell most that are not."""
+    return column[0] == column[-1] and pc.all(pc.equal(column, column[0]), skip_nulls=False).as_py() is True
 
 
 def _plain(column: Any) -> Any:

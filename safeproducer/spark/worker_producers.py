@@ -18,7 +18,7 @@ from typing import Any
 
 from safeproducer import FatalError, SafeProducer, SafeProducerError
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
-from safeproducer.kafka.properties import canonical, whole
+from safeproducer.kafka.properties import canonical
 from safeproducer.producer import engine_of
 from safeproducer.runtime import clock
 from safeproducer.settings.own_settings import MAX_BLOCK_MS
@@ -117,6 +117,7 @@ class WorkerProducer:
         self._secrets = secrets
         config: dict[str, Any] = dict(options.config)
         by_name = {canonical(name): value for name, value in config.items()}
+        config["batch.size"] = int(config.get("batch.size", _BATCH_SIZE))
         config[MAX_BLOCK_MS] = 0  # the task waits for room by itself, and knows for how long
         if problem := no_token(secrets):
             raise topic_limits.TaskEndedError("ConfigurationError", problem)
@@ -213,15 +214,10 @@ class WorkerProducer:
 
     def _cut_to_limits(self, names: Sequence[str]) -> bool:
         """Have the next producer make batches that these topics take; whether they are smaller than before."""
-        before = self._batch_size
+        before = self._config["batch.size"]
         limits = (self._limits[name].max_bytes for name in names if name in self._limits)
-        self._config["batch.size"] = min([before, *(limit for limit in limits if limit is not None)])
-        return self._batch_size < before
-
-    @property
-    def _batch_size(self) -> int:
-        size = whole(self._config.get("batch.size"))
-        return _BATCH_SIZE if size is None else size
+        self._config["batch.size"] = size = min([before, *(limit for limit in limits if limit is not None)])
+        return bool(size < before)
 
     def renewed(self, secrets: Secrets) -> bool:
         """Use these from the next connection on; False when only a new producer can."""

@@ -39,6 +39,30 @@ def timed_out_after(config: dict[str, Any], cluster: FakeCluster) -> tuple[float
     return told[0]
 
 
+def test_nothing_is_waited_for_at_a_deadline_while_no_broker_is_connected() -> None:
+    """Else what is healthy has a quarter of the time-out more to leave the lane: records were reported 3.5 s late."""
+    timeout, late = 12.0, list[float]()
+    with cluster_of({"t": 4}, brokers=2) as cluster:
+        config = {"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": 12_000, "log_level": 0}
+        with SafeProducer(config) as producer:
+            for number in range(40):
+                producer.produce("t", b"warm", partition=number % 4)
+            assert producer.flush(10) == 0
+            producer.poll(0.6)
+            for broker in cluster.brokers:
+                cluster.stop(broker)
+            began, produced = time.monotonic(), 0
+            while time.monotonic() < began + timeout + 1:
+                due, produced = time.monotonic() + timeout, produced + 1
+                report = lambda *_, due=due: late.append(time.monotonic() - due)  # noqa: E731
+                producer.produce("t", b"x", partition=produced % 4, on_delivery=report)
+                producer.poll(0.01)
+            while len(late) < produced and time.monotonic() < began + 40:
+                producer.poll(0.1)
+    assert len(late) == produced
+    assert max(late) < 2.5
+
+
 @pytest.mark.parametrize("client_id", ["plain", 'my "app"', "HOST\\user", "tab\there", "naïve"])
 def test_the_name_of_the_client_does_not_matter(client_id: str) -> None:
     """librdkafka writes it into its statistics as it is, and a quote spoiled them."""

@@ -309,7 +309,8 @@ class Expiry:
         if lane.purge is not None:
             return self._tell_of_purged(lane, *lane.purge, now)
         longer = 0.0
-        if lane.draining:  # what leaders do not owe is on its way, or gathers for linger.ms: it would fail, too
+        if lane.draining and not self._holds.cluster.away:
+            # What leaders do not owe is on its way, or gathers for linger.ms: it would fail, too.
             left, timeout = lane.backlogs.open(), self._delivery.timeout or 0.0
             comes = len(self._record_buffer.direct_native) > sum(left[tp] for tp in lane.silent)
             longer = min(timeout / 4, _LONGEST_DRAINED) * comes

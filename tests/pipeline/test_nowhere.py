@@ -181,7 +181,7 @@ def test_a_record_is_counted_while_its_callback_runs() -> None:
 def test_counters_change_in_one_step() -> None:
     """`self.count += len(x)` loads the count, calls, and stores: what another thread added meanwhile is lost."""
     found = []
-    for path in sorted(Path(pipeline.__file__).parent.glob("*.py")):
+    for path in sorted(Path(pipeline.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.AugAssign) and not isinstance(node.target, ast.Name):
                 steps = (ast.Call, ast.ListComp, ast.GeneratorExp)

@@ -125,7 +125,8 @@ class BatchReports:
 
     def pass_on(self) -> None:
         if self.counting.count:
-            self._passed += self.counting.pass_on(self.sinks.reports)
+            passed = self.counting.pass_on(self.sinks.reports)
+            self._passed += passed
         nothing: deque[Message] = deque()
         # One step under the interpreter lock, as there is no call in it: expire() comes from another thread.
         kept, report, self.kept, self.kept_for = self.kept, self.kept_for, nothing, None

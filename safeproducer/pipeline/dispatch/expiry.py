@@ -37,10 +37,8 @@ from safeproducer.settings.delivery import Delivery
 
 _LOOK_EVERY = 0.1
 """Much less than any lane is closed before it is purged; to look at each batch in each turn would be felt."""
-_LONGEST_DRAINED = 5.0
-"""Seconds after a deadline for which the direct lane is not purged, while what is healthy leaves it."""
-_TOGETHER = 1.0
-"""Seconds after its deadline for which a batch that was never sent waits for others of its lane."""
+_LONGEST_DRAINED = 5.0  # seconds after a deadline in which what is healthy leaves the direct lane before its purge
+_TOGETHER = 1.0  # seconds after its deadline for which a batch that was never sent waits for others of its lane
 _STALLED_WITH = "Local: Message timed out: it was purged with records that no broker acknowledged"
 
 

@@ -236,7 +236,7 @@ class ClientUpdates:
         elsewhere = Counter[str]()
         for tp, it in self.holds.buffers.copy().items() if topics else ():
             if tp[0] in topics:
-                elsewhere[tp[0]] += it.waiting + sum(len(batch.records) for batch in it.unresolved.copy())
+                elsewhere.update({tp[0]: it.waiting + sum(len(batch.records) for batch in it.unresolved.copy())})
         ended = {topic: sum(self._counters.answers((topic, UNPLACED), now=True)) for topic in topics}
         rows = [(topic, self._counters.topics[topic]) for topic in topics]  # last: what is held may not be counted yet
         accepted = {topic: sum(it.accepted for it in (row, *row.partitions.copy().values())) for topic, row in rows}

@@ -112,7 +112,8 @@ class Failures:
         if isinstance(error, DeliveryError):
             return error
         self.failed_at = clock.monotonic()
-        self.fenced += error.code() in OF_PRODUCER_ID
+        if error.code() in OF_PRODUCER_ID:
+            self.fenced += 1
         if error is WITHOUT_OFFSET:
             self.without_offset += 1
         # Without a partition it was in no request.

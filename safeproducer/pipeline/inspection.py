@@ -273,11 +273,11 @@ class Inspection:
             return {}  # nobody has asked a leader
         statistics = holds.cluster.statistics.copy().values()
         sent = [told.partitions for told in statistics] if self._linger > _LONG_LINGER else None
-        throttled = bool(holds.cluster.throttle.deadlines(now - LATE))
+        throttled, slow = bool(holds.cluster.throttle.deadlines(now - LATE)), holds.cluster.slow(now)
         for tp in self._engine.dispatcher.record_buffer.silent(now):
             node = holds.partitions.leader(*tp)
-            under_way = sent is None or any(tp in told and told[tp].in_flight for told in sent)
-            if tp[1] >= 0 and node is not None and under_way and not (throttled and holds.throttled_lately(tp, now)):
+            owes = node not in slow and (sent is None or any(tp in it and it[tp].in_flight for it in sent))
+            if tp[1] >= 0 and node is not None and owes and not (throttled and holds.throttled_lately(tp, now)):
                 found[tp] = node
         return found
 

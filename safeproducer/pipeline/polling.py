@@ -30,8 +30,7 @@ one that serves every few milliseconds is late by 10 to 30, and the sender would
 _BUSY = _PACE = 0.1  # from when on it is looked whether a native call is in a callback; and how many it runs
 _STUCK = 1.0
 """Seconds from which a callback is told to keep others waiting."""
-_QUICK = 1_000
-"""Reports per second: those of an application that runs as many are not taken away from it."""
+_QUICK = 1_000  # reports per second: those of an application that runs as many are not taken away from it
 
 _LINGER_OFF = 0.4
 """Seconds for which a round of flush() switches linger off: longer than the round."""

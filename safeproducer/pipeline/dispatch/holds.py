@@ -233,7 +233,10 @@ class Holds:
             return Hold(None, HoldReason.UNKNOWN_TOPIC)
         known, leader = buffer.why, self.partitions.leader(*buffer.tp)
         hold = known if known is not None and known.lasts(leader, now) else self.direct_hold(buffer, now) or TURN
-        if self.is_owed(buffer, hold, now):  # look at the broker
+        owed = self.is_owed(buffer, hold, now)
+        if (owed or hold.reason is HoldReason.LEADER_SILENT) and leader in self.cluster.slow(now):  # it answers
+            return Hold(None, HoldReason.IN_FLIGHT)
+        if owed:  # look at the broker
             return Hold(None, HoldReason.LEADER_SILENT, leader)
         if hold.reason is HoldReason.LEADER_SILENT and self.cluster.coordinating(now) is not None:
             return Hold(None, HoldReason.FIRST_ACKNOWLEDGEMENT)  # nobody has asked a leader

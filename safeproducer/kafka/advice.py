@@ -201,12 +201,12 @@ _RULES = (
     _rule(
         "INVALID_RECORD",
         "The broker refused the batch of this record, because of it or of a neighbour ({reason}): give every record "
-        "of a compacted topic a key, and produce the neighbours again.",
+        "of a compacted topic a key, and none a timestamp that its topic does not take; produce neighbours again.",
     ),
     _rule(
         "_INVALID_DIFFERENT_RECORD",
         "The broker refused a neighbour of this record, and with it the whole batch ({reason}): give every record of "
-        "a compacted topic a key, and produce this one again.",
+        "a compacted topic a key, and none a timestamp that its topic does not take; produce this one again.",
     ),
     _rule("THROTTLING_QUOTA_EXCEEDED", "A limit on producer IDs is used up: keep producers, or have it raised."),
     _rule("INVALID_TIMESTAMP", "The topic does not take the record's timestamp: correct it, or this machine's clock."),

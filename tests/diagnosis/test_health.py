@@ -245,6 +245,16 @@ def test_a_forked_child_is_told_to_make_its_own(cluster: FakeCluster) -> None:
         assert producer.health() == WORKS
 
 
+def test_records_that_are_refused_are_counted_whatever_their_codes() -> None:
+    """Neighbours in a batch have another one: ten were never reached, and it was ok by turns."""
+    losses = Losses(30.0)
+    for number in range(10):
+        losses.cause("t", 0, late=False, code=("INVALID_RECORD", "INVALID_TIMESTAMP")[number % 2], reason="x")
+    (cause,) = losses.known(clock.monotonic()).values()
+    assert cause.harms
+    assert "10 record(s) of t [0] were refused" in cause.sentence
+
+
 def test_what_is_not_ok_is_told_where_there_are_many_reasons() -> None:
     """Five are shown, and the one that it is not ok for came last."""
     account: Any = SimpleNamespace(state="open")

@@ -63,12 +63,12 @@ class Losses:
         code, before = "" if late else code, self._by_tp.get(tp)
         if not (late or code):
             return self._why(*tp, late)
-        if before is not None and now <= before.at + _SOON and before.code == code:  # as many as there are may fail
+        if before is not None and now <= before.at + _SOON and bool(before.code) == bool(code):  # all may fail
             self._by_tp[tp] = before._replace(times=before.times + 1)
             return before.cause
         found, delivered, since, count = self._why(*tp, late), self._delivered(tp), now, 1
         if before is not None and before.delivered[0] == delivered[0]:
-            since, count = before.since, before.times + 1 if before.code == code else 1
+            since, count = before.since, before.times + 1 if bool(before.code) == bool(code) else 1
         first = delivered if before is None or since == now else before.delivered
         flows = before is not None and (before.flows if since < now else now < before.at + _STILL)
         self._by_tp[tp] = Lost(since, now, delivered if late else first, found, code, count, reason, flows)

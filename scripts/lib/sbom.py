@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 ROOT_NAME = "safeproducer"
 EDITABLE = "editable"
@@ -63,6 +64,19 @@ def bill(lock: str, version: str) -> dict[str, Any]:
         "components": [made for made, _ in found],
         "dependencies": [{"ref": ref, "dependsOn": sorted(needs[name])} for name, ref in refs],
     }
+
+
+class Readme(MetadataHookInterface):
+    """Hatchling's hook for README.md, whose links would lead nowhere on the page of a package index."""
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Let them begin where the documents are."""
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        start = metadata["urls"]["Documentation"].removesuffix("docs/README.md")
+        text = re.sub(r"(?<=\]\()(?!\w+:|#)", start, text)
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
 
 
 class Bills(BuildHookInterface):  # type: ignore[type-arg]

@@ -17,8 +17,7 @@ from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock, interrupts
 from safeproducer.runtime.threads import Notices, get_ident
 
-_SLICE = 0.01
-"""How long to wait on the direct lane while the others have records, too."""
+_SLICE = 0.01  # how long to wait on the direct lane while the others have records, too
 _LONG_SLICE = 0.05
 """While they have none, and can only tell of events; and on them, while another thread may use the direct one."""
 _ROUND_UP = 0.00099
@@ -32,13 +31,11 @@ _STUCK = 1.0
 """Seconds from which a callback is told to keep others waiting."""
 _QUICK = 1_000  # reports per second: those of an application that runs as many are not taken away from it
 
-_LINGER_OFF = 0.4
-"""Seconds for which a round of flush() switches linger off: longer than the round."""
+_LINGER_OFF = 0.4  # seconds for which a round of flush() switches linger off: longer than the round
 _ROUND = 0.15  # from 0.2 s on the native call splits the wait itself, and runs signal handlers in the middle of it
 _FATAL_COMES = 0.1
 _LOOK = 0.001
-_PURGE_PATIENCE = 1.0
-"""Seconds that close() waits for the next report after a purge."""
+_PURGE_PATIENCE = 1.0  # seconds that close() waits for the next report after a purge
 _RELEASE_EVERY = 0.5
 _NOTED = 0.05
 

@@ -741,12 +741,14 @@ def test_a_producer_that_gets_no_id_blames_no_leader(
     assert until(producer, lambda: nothing_blamed(producer)) < OVER
 
 
+@pytest.mark.parametrize("bootstrap", ["advertises", "127.0.0.1:1"])
 def test_records_that_wait_for_a_broker_that_is_not_reached_are_counted_as_that(
-    cluster: FakeCluster, make: Make, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster, make: Make, monkeypatch: pytest.MonkeyPatch, bootstrap: str
 ) -> None:
     """Metrics and spans have the code of the first cause: they called its leader silent."""
     monkeypatch.setattr(metadata, "LOOPBACK", "no-such-host.invalid")
-    producer = make("held", warm=False)
+    servers = cluster.bootstrap if bootstrap == "advertises" else bootstrap
+    producer = make("held", warm=False, **{"bootstrap.servers": servers})
 
     def send() -> None:
         producer.produce("t", b"x", partition=0)

@@ -261,8 +261,10 @@ class Holds:
 
     def code(self, buffer: PartitionBuffer, hold: Hold, owed: bool, now: float) -> str:
         """Of the cause why the next batch of a partition waits."""
-        owes = owed or hold.reason is HoldReason.LEADER_SILENT
-        return cause.code if owes and (cause := self.sick((buffer.tp,), now)) is not None else hold.reason
+        first = self.sick((buffer.tp,), now) if owed or hold.reason is HoldReason.LEADER_SILENT else None
+        if hold.reason is HoldReason.OUTDATED_METADATA and self.cluster.away:  # none can tell who leads it
+            first = next(iter(told_first(self.causes(buffer.tp, now))), None)
+        return hold.reason if first is None else first.code
 
     def hold_times(self, until: float = NEVER) -> dict[tuple[TopicPartition, str], float]:
         """(partition, code) -> seconds for which it has waited; waits that go on count up to now, or `until` then.

@@ -193,13 +193,14 @@ class Turns:
         self._causes = frozenset(told)
 
     def _silent(self, now: float) -> Iterator[Cause]:
-        """Leaders that have acknowledged nothing for long, where nothing else is known of them."""
+        """Leaders that have acknowledged nothing for twice as long: on a busy machine it may be late itself."""
         holds, owed = self._updates.holds, self._dispatcher.record_buffer.silent(now)
         by_leader = {holds.partitions.leader(*tp): tp for tp in owed if not holds.throttled_lately(tp, now)}
         found = {node: holds.sick((tp,), now) for node, tp in by_leader.items()}
         silent = {node: one for node, one in found.items() if one and one.code == HoldReason.LEADER_SILENT}
         self._silent_since = {node: self._silent_since.get(node, now) for node in silent}
-        yield from [one._replace(since=now - self._silent_since[node]) for node, one in silent.items()]
+        since = self._silent_since
+        yield from [one._replace(since=now - since[node] - _LOGGED_AFTER) for node, one in silent.items()]
 
     # --- lanes --------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from confluent_kafka import Producer
@@ -360,12 +361,13 @@ CALLS = {"poll": poll, "flush": flush, "close": close, "produce": produce}
 def interrupt(scene: Scene, call: Callable[[Scene], None], handler: Callable[[Scene], dict[str, Any]]) -> None:
     """Have a real signal run the handler while the main thread is inside the call."""
 
-    def handle(*_: Any) -> None:
+    def handle(_: int, frame: FrameType | None) -> None:
         started = time.monotonic()
         try:
             told = handler(scene)
         except BaseException as error:
             told = {"raised": f"{type(error).__name__}: {error}"}
+        told["in_report"] = frame is not None and frame.f_code.co_name == "told"
         say(handled=handler.__name__, seconds=time.monotonic() - started, **told)
         scene.done.set()
 

@@ -110,8 +110,9 @@ def test_signal_handlers_do_their_work(plays: Ahead, scene: tuple[str, ...]) -> 
     handled, end = said[0], said[-1]
     assert "raised" not in handled, handled
     if handler in ("flush", "close"):
-        # The record that the signal met on its way may be served, too, though produce() has not returned yet.
-        assert handled["served"] >= handled["of"], "the handler did not wait for every report"
+        # The record that the signal met on its way may be served, too, though produce() has not returned yet. In a
+        # callback, where it lands on a slow machine, the call that it interrupted has the other reports.
+        assert handled["served"] >= handled["of"] or handled["in_report"], "the handler did not wait for every report"
     elif handler == "poll":
         assert handled["served"] > 0
     elif handler == "produce":

@@ -464,8 +464,6 @@ CASES = {
         "leader_silent",
         "leader_silent",
         cure=_LEADER_CURE,
-        lasts=7.0,
-        logs=r"acknowledges nothing of t \[0\]. Look at that broker",
         end=_resume,
         held="leader_silent",
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -21,9 +20,7 @@ from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
 from safeproducer.policy import diagnosis
 from safeproducer.policy.decision import Wish
-from safeproducer.policy.diagnosis import Cause
 from safeproducer.policy.expiry import rest
-from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
 
@@ -62,7 +59,6 @@ class Turns:
     _until: float = 0.0
     _causes: frozenset[object] = frozenset()
     """Causes that were logged and go on."""
-    _silent_since: dict[int | None, float] = field(default_factory=dict)
     _longest: float = LONGEST_SLEEP
 
     @property
@@ -185,22 +181,11 @@ class Turns:
         found = [cause for cause in found if cause.code != "replication"]  # Replication warns
         found += [diagnosis.slow(node, *late) for node, late in cluster.slow(now).items()]
         found += [one for one in (blocked and blocked[0], cluster.coordinating(now)) if one is not None]
-        found += self._silent(now)
         lasts = [cause for cause in found if (cause.since or 0.0) >= _LOGGED_AFTER]
         told = {cause.clause if cause.what.kind == "partition" else cause.what: cause for cause in lasts}
         for each in told.keys() - self._causes:
             self._notifications.warn(cluster.addressed(f"{told[each].sentence}. {told[each].cure}"))
         self._causes = frozenset(told)
-
-    def _silent(self, now: float) -> Iterator[Cause]:
-        """Leaders that have acknowledged nothing for twice as long: on a busy machine it may be late itself."""
-        holds, owed = self._updates.holds, self._dispatcher.record_buffer.silent(now)
-        by_leader = {holds.partitions.leader(*tp): tp for tp in owed if not holds.throttled_lately(tp, now)}
-        found = {node: holds.sick((tp,), now) for node, tp in by_leader.items()}
-        silent = {node: one for node, one in found.items() if one and one.code == HoldReason.LEADER_SILENT}
-        self._silent_since = {node: self._silent_since.get(node, now) for node in silent}
-        since = self._silent_since
-        yield from [one._replace(since=now - since[node] - _LOGGED_AFTER) for node, one in silent.items()]
 
     # --- lanes --------------------------------------------------------------------------------------------------------
 

@@ -33,9 +33,8 @@ def test_stock_writes_other_partitions_twice(verdicts: Verdicts) -> None:
     """The trap: the confluent_kafka producer duplicates records of partitions whose deadline had not passed."""
     told = {plan: verdict for (side, plan), verdict in verdicts.items() if side == "stock"}
     twice = [plan for plan, verdict in told.items() if verdict.duplicated >= RECORDS_A_BATCH]
-    # Not all: librdkafka looks for expired records once a second, and may meet all of a producer's at once. On a busy
-    # machine it was one plan of twenty.
-    assert twice, told
+    # Not all: librdkafka looks for expired records once a second, and may meet all of a producer's at once.
+    assert len(twice) >= len(told) / 2, told
     assert [verdict for verdict in told.values() if set(verdict.broken) - {f"{verdict.duplicated} duplicated"}] == []
 
 

@@ -183,9 +183,8 @@ def test_a_slow_broker_is_told_with_its_time_and_partitions(
         for partition in range(3):
             producer.produce("t", b"x", partition=partition)
 
-    began = time.monotonic()
     send()
-    assert nothing_blamed(producer) or time.monotonic() > began + 0.5  # a machine that stands still
+    assert nothing_blamed(producer)
     until(producer, lambda: "broker 2 takes 2.0 s for each answer" in said(producer), send)
     assert re.search(r"acknowledgements of t \[1\][.;]", said(producer))
     assert "takes" not in said(producer, "t", 0)
@@ -377,13 +376,14 @@ def test_brokers_that_all_stop_are_not_a_topic_that_is_not_there(cluster: FakeCl
     assert "no broker is connected" in errors[0].str()
     reasons = set[Any]()
     end = time.monotonic() + 3.0
-    while time.monotonic() < end:
+    while time.monotonic() < end or (HoldReason.NO_BROKER not in reasons and time.monotonic() < end + 20):
         send()
         producer.poll(0.05)
         reasons |= {row.reason for row in producer.snapshot().partitions}
         assert "no broker is connected" in said(producer)
         assert "Create the topic" not in said(producer)
     assert HoldReason.UNKNOWN_TOPIC not in reasons
+    assert HoldReason.NO_BROKER in reasons
 
 
 def test_a_full_queue_behind_a_silent_leader_names_it(cluster: FakeCluster, make: Make) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, Self
 
@@ -15,12 +16,13 @@ from safeproducer.policy.types import TopicPartition
 
 _NONE = -1
 _OF_BROKER = (KafkaError.UNSUPPORTED_VERSION, KafkaError.REQUEST_TIMED_OUT, KafkaError.NETWORK_EXCEPTION)
-_NOT_CONTROLLER, _NO_SUCH_ID = "NOT_CONTROLLER", 105  # of transactions
-_Found = dict[TopicPartition, list[RememberedId]]
+_NOT_CONTROLLER, _NOT_LEADER, _NO_SUCH_ID = "NOT_CONTROLLER", "NOT_LEADER_FOR_PARTITION", 105  # of transactions
+Producers = Sequence[RememberedId] | AskError
+"""Those that a leader remembers for a partition, or why it does not tell."""
 
 
 class BrokerQuestions:
-    """One connection to each broker. Its questions raise AskError, and ask() may be called by several threads at once.
+    """One connection to each broker. Its questions raise AskError. Several threads may call producers() at once.
 
     `settings` are librdkafka's, `addresses` those of all brokers; what any may answer, the first that does is asked.
     Raises Failure if a setting has no counterpart, or none is reached within `timeout` seconds; a question takes that
@@ -50,16 +52,17 @@ class BrokerQuestions:
         for broker in self._brokers.values():
             broker.close()
 
-    def ask(self, broker: int | None, partitions: Sequence[TopicPartition]) -> _Found:
-        """Return what this broker keeps for these partitions; None asks the leader of each.
+    def producers(self, broker: int, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Producers]:
+        """Return what this broker keeps for each of these partitions; of one that has moved since, its leader.
 
-        Raises AskError, also if only one partition is refused.
+        Raises AskError if the broker does not answer.
         """
-        if broker is not None:
-            return self._states(broker, partitions)
-        found: _Found = {}
-        for leader, led in self._leaders(partitions).items():
-            found |= self._states(leader, led)
+        found = self._states(broker, partitions)
+        moved = [tp for tp, one in found.items() if isinstance(one, AskError) and one.code == _NOT_LEADER]
+        if moved:
+            with suppress(AskError):  # the refusals stay
+                for leader, led in self._leaders(moved).items():
+                    found |= self._states(leader, led)
         return found
 
     def moves(self) -> dict[TopicPartition, Sequence[int]]:
@@ -102,13 +105,13 @@ class BrokerQuestions:
                     found[tp, broker] = now, one["partition_size"]
         return found
 
-    def _states(self, broker: int, partitions: Sequence[TopicPartition]) -> _Found:
+    def _states(self, broker: int, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Producers]:
         topics: dict[str, list[int]] = {}
         for topic, number in partitions:
             topics.setdefault(topic, []).append(number)
         asked = [{"name": topic, "partition_indexes": numbers} for topic, numbers in topics.items()]
         answer = self._ask(broker, "DescribeProducers", {"topics": asked})
-        return {tp: [_state(row) for row in _checked(one)["active_producers"]] for tp, one in _partitions(answer)}
+        return dict.fromkeys(partitions, ()) | {tp: _producers(one) for tp, one in _partitions(answer)}
 
     def _leaders(self, partitions: Sequence[TopicPartition]) -> dict[int, list[TopicPartition]]:
         names = [{"name": topic} for topic in dict.fromkeys(topic for topic, _ in partitions)]
@@ -148,6 +151,13 @@ def _checked(answer: dict[str, Any]) -> dict[str, Any]:
     if code := answer.get("error_code", 0):
         raise refusal(code, answer.get("error_message"), of_broker=code in _OF_BROKER)
     return answer
+
+
+def _producers(answer: dict[str, Any]) -> Producers:
+    try:
+        return [_state(row) for row in _checked(answer)["active_producers"]]
+    except AskError as error:
+        return error
 
 
 def _state(row: Mapping[str, Any]) -> RememberedId:

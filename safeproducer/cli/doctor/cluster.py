@@ -1,21 +1,21 @@
 """This module reads a cluster and changes nothing: its brokers, their expirations, and the producer IDs of its topics.
 
-It asks all leaders at once, some partitions in each question, and halves a question that is refused.
+It asks all leaders at once, some partitions in each question.
 """
 
 import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from safeproducer.cli.common.admin_settings import WHAT, AskError, OpenTransaction, RememberedId, admin_settings
 from safeproducer.cli.common.connection import opened_reader, topic_failure
 from safeproducer.cli.common.finding import facts_of, some
-from safeproducer.cli.common.producer_states import BrokerQuestions
+from safeproducer.cli.common.producer_states import BrokerQuestions, Producers
 from safeproducer.cli.common.screen import Screen, progress
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure
@@ -36,28 +36,10 @@ from safeproducer.kafka.native import KafkaException
 from safeproducer.policy import expiry
 from safeproducer.policy.types import TopicPartition
 
-Ask = Callable[[int | None, Sequence[TopicPartition]], Mapping[TopicPartition, Sequence[RememberedId]]]
+Answers = dict[TopicPartition, Producers]
+Ask = Callable[[int, Sequence[TopicPartition]], Answers]
 
 _PARTITIONS = 50
-_REFUSES_TOPIC = "TOPIC_AUTHORIZATION_FAILED"
-_MOVED = "NOT_LEADER_FOR_PARTITION"
-_Outcome = Mapping[TopicPartition, Sequence[RememberedId]] | BaseException
-_Outcomes = queue.SimpleQueue[tuple[Sequence[TopicPartition], _Outcome]]
-
-
-class _Question(NamedTuple):
-    """`broker` is None to ask whoever leads by now."""
-
-    broker: int | None
-    partitions: Sequence[TopicPartition]
-
-
-@dataclass(slots=True)
-class Answers:
-    """The producer states of leaders, and why some did not tell: code and text."""
-
-    states: dict[TopicPartition, Sequence[RememberedId]] = field(default_factory=dict)
-    refused: dict[TopicPartition, tuple[str, str]] = field(default_factory=dict)
 
 
 def ask_leaders(
@@ -67,56 +49,30 @@ def ask_leaders(
 
     Each broker has a thread, which does not keep the process from ending while it waits for an answer.
     """
-    outcomes: _Outcomes = queue.SimpleQueue()
+    outcomes = queue.SimpleQueue[Answers | BaseException]()
     for broker, partitions in led.items():
-        threading.Thread(target=_ask_one, args=(ask, broker, sorted(partitions), outcomes), daemon=True).start()
-    answers, done, total = Answers(), 0, sum(map(len, led.values()))
-    while done < total:
-        asked, outcome = outcomes.get()
-        if isinstance(outcome, AskError):
-            answers.refused |= dict.fromkeys(asked, (outcome.code, str(outcome)))
-        elif isinstance(outcome, BaseException):
+        threading.Thread(target=_ask_one, args=(ask, broker, sorted(partitions), outcomes.put), daemon=True).start()
+    answers, total = Answers(), sum(map(len, led.values()))
+    while len(answers) < total:
+        outcome = outcomes.get()
+        if isinstance(outcome, BaseException):
             raise outcome
-        else:
-            answers.states |= {one: outcome.get(one, ()) for one in asked}
-        done += len(asked)
-        answered(done)
+        answers |= outcome
+        answered(len(answers))
     return answers
 
 
-def _ask_one(ask: Ask, broker: int, partitions: Sequence[TopicPartition], outcomes: _Outcomes) -> None:
-    starts = range(0, len(partitions), _PARTITIONS)
-    left = [_Question(broker, partitions[start : start + _PARTITIONS]) for start in starts]
-    gone: AskError | None = None
-    while left:
-        question = left.pop()
+def _ask_one(
+    ask: Ask, broker: int, partitions: Sequence[TopicPartition], put: Callable[[Answers | BaseException], None]
+) -> None:
+    for start in range(0, len(partitions), _PARTITIONS):
+        asked = partitions[start : start + _PARTITIONS]
         try:
-            if gone is not None and question.broker is not None:
-                raise gone
-            outcomes.put((question.partitions, ask(*question)))
-        except AskError as error:
-            gone = error if error.of_broker and question.broker is not None else gone
-            further = _further(question, error)
-            left += further
-            if not further:
-                outcomes.put((question.partitions, error))
+            put(ask(broker, asked))
+        except AskError as error:  # a broker that is gone refuses the next ones at once
+            put(dict.fromkeys(asked, error))
         except BaseException as error:
-            outcomes.put((question.partitions, error))
-
-
-def _further(question: _Question, error: AskError) -> list[_Question]:
-    """The questions to ask instead, because one partition that is refused has the others refused, too."""
-    partitions = question.partitions
-    topics = {topic for topic, _ in partitions}
-    if error.of_broker or (error.code == _REFUSES_TOPIC and len(topics) == 1):
-        return []
-    if len(partitions) == 1:
-        return [_Question(None, partitions)] if error.code == _MOVED and question.broker is not None else []
-    middle = len(partitions) / 2
-    # Rights are for whole topics.
-    between = [place for place in range(1, len(partitions)) if partitions[place][0] != partitions[place - 1][0]]
-    cut = min(between or [int(middle)], key=lambda place: abs(place - middle))
-    return [_Question(question.broker, partitions[:cut]), _Question(question.broker, partitions[cut:])]
+            put(error)
 
 
 _OF_KAFKA = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -126,7 +82,7 @@ _Moves = Mapping[TopicPartition, Sequence[int]]
 _Told = TypeVar("_Told")
 _PATIENCE = 2.0
 """Seconds for each broker's own answer: by then another one has answered a question."""
-_NO_LEADER = ("LEADER_NOT_AVAILABLE", "it has no leader")
+_NO_LEADER = AskError("LEADER_NOT_AVAILABLE", "it has no leader", of_broker=False)
 
 
 class ClusterLook:
@@ -203,7 +159,7 @@ class ClusterLook:
             progress(self._screen, "reading producer IDs", total, "partitions") as done,
             BrokerQuestions(self._settings, addresses, self._timeout, WHAT) as questions,
         ):
-            answers, unread = ask_leaders(questions.ask, led, done), list[Unread]()
+            answers, unread = ask_leaders(questions.producers, led, done), list[Unread]()
             right = "open transactions", "DESCRIBE on the transactional ids"
             found = _told(partial(questions.open_transactions, coordinators), *right, unread) or ()
             moves = _told(questions.moves, "which replicas move", "DESCRIBE on the cluster", unread)
@@ -248,7 +204,8 @@ def _census(
         return TopicCensus(name, error=(topic.error, advice(topic.error, topic.error)))
     partitions: list[tuple[PartitionCensus, Sequence[RememberedId]]] = []
     for number, one in topic.partitions.items():
-        error = _NO_LEADER if one.leader is None else answers.refused.get((name, number))
-        empty = PartitionCensus(number, one.leader, error=error)
-        partitions.append((empty, answers.states.get((name, number), ())))
+        told = _NO_LEADER if one.leader is None else answers.get((name, number), ())
+        error = (told.code, str(told)) if isinstance(told, AskError) else None
+        known_here = () if isinstance(told, AskError) else told
+        partitions.append((PartitionCensus(number, one.leader, error=error), known_here))
     return census(name, partitions, known, lines, time.time())

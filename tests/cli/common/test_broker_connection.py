@@ -198,18 +198,21 @@ def test_only_the_controller_knows_of_moves() -> None:
         connection.close()
 
 
-def test_the_leader_by_now_is_asked() -> None:
-    """A partition that has moved meanwhile; the old leader refuses."""
+def test_a_partition_that_is_refused_is_alone() -> None:
+    """One that has moved meanwhile is asked of the leader of now; a topic that is not there is not made."""
     with FakeCluster(2) as cluster:
-        cluster.create_topic("t", partitions=2)
+        cluster.create_topic("t", partitions=2, replication_factor=1)
+        cluster.create_topic("hidden")
+        led, other = cluster.leader("t", 0)[0], 3 - cluster.leader("t", 0)[0]
+        cluster.fail_next("DescribeProducers", 29, topic="hidden")
         with BrokerQuestions({}, addresses(cluster), 10, "It") as questions:
-            leader = cluster.leader("t", 0)[0]
-            cluster.fail_next("DescribeProducers", 6, broker=3 - leader)
-            with pytest.raises(AskError) as told:
-                questions.ask(3 - leader, [("t", 0)])
-            assert (told.value.code, told.value.of_broker) == ("NOT_LEADER_FOR_PARTITION", False)
-            assert questions.ask(None, [("t", 0), ("t", 1)]) == {("t", 0): [], ("t", 1): []}
-            with pytest.raises(AskError) as told:
-                questions.ask(None, [("no-such-topic", 0)])
-            assert told.value.code == "UNKNOWN_TOPIC_OR_PART"
+            found = questions.producers(other, [("t", 0), ("t", 1), ("hidden", 0), ("no-such-topic", 0)])
+            refused = {tp[0]: one.code for tp, one in found.items() if isinstance(one, AskError)}
+            assert refused == {"hidden": "TOPIC_AUTHORIZATION_FAILED", "no-such-topic": "UNKNOWN_TOPIC_OR_PART"}
+            assert (found["t", 0], found["t", 1]) == ([], [])
+            assert [entry.broker for entry in cluster.journal("DescribeProducers")] == [other, led]
+            cluster.fail_next("DescribeProducers", 6, 2, topic="t")
+            (twice,) = questions.producers(other, [("t", 0)]).values()
+            assert isinstance(twice, AskError)
+            assert twice.code == "NOT_LEADER_FOR_PARTITION"
         assert not cluster.journal("CreateTopics")

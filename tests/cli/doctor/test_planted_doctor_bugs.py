@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 
+from safeproducer.cli.common import producer_states
 from safeproducer.cli.common.finding import Finding, Severity
 from safeproducer.cli.common.producer_states import RememberedId
 from safeproducer.cli.common.stop import Failure
@@ -24,11 +25,10 @@ from tests.cli.doctor import test_census as counting
 from tests.cli.doctor import test_checks as judging
 from tests.cli.doctor import test_command as running
 from tests.cli.doctor import test_host as here
-from tests.cli.doctor import test_leaders as asking
 from tests.cli.in_process import CommandHere
 
 real_merged, real_busiest, real_run, real_census = census._merged, census.busiest_hour, ClusterLook.run, cluster.census
-real_static, real_further, real_read = checks.expiration_below_timeout, cluster._further, command.read_host
+real_static, real_read = checks.expiration_below_timeout, command.read_host
 real_unsafe, real_left_over = checks.unsafe, checks.left_over
 AT_MINIMUM = [("in-sync-at-minimum", Severity.WARNING)]
 LEFT_OVER = [("replication-throttle-left-over", Severity.WARNING)]
@@ -112,11 +112,6 @@ def swallowed(found: Any) -> int:
 def writing(place: Place, *args: Any, **more: Any) -> host.Host:
     ledger_places.prepared(place)
     return real_read(place, *args, **more)
-
-
-def in_pieces_for_ever(question: Any, error: Any) -> Any:
-    """What is refused is left alone at once, with its neighbours."""
-    return []
 
 
 def failing_before_the_host(*_: Any, **__: Any) -> host.Host:
@@ -252,10 +247,10 @@ BUGS: dict[str, tuple[Any, str, Any, Test]] = {
         run_here(running.test_brokers_that_do_not_show_their_configs),
     ),
     "a topic that is refused takes others with it": (
-        cluster,
-        "_further",
-        in_pieces_for_ever,
-        once(asking.test_a_topic_without_rights_takes_no_other_with_it),
+        producer_states,
+        "_producers",
+        lambda answer: [producer_states._state(row) for row in producer_states._checked(answer)["active_producers"]],
+        run_here(running.test_without_rights_there_are_findings),
     ),
     "what leaders did not tell is left out": left_out(
         checks.partition_unreadable, judging.test_partitions_that_nobody_told_of

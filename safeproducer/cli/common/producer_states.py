@@ -60,7 +60,7 @@ class BrokerQuestions:
         found = self._states(broker, partitions)
         moved = [tp for tp, one in found.items() if isinstance(one, AskError) and one.code == _NOT_LEADER]
         if moved:
-            with suppress(AskError):  # the refusals stay
+            with suppress(AskError):  # they stay refused
                 for leader, led in self._leaders(moved).items():
                     found |= self._states(leader, led)
         return found

@@ -6,12 +6,13 @@ carry old timestamps looks idle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from safeproducer.cli.common.admin_settings import OpenTransaction, RememberedId
+from safeproducer.cli.common.admin_settings import AskError, OpenTransaction, RememberedId
+from safeproducer.cli.common.producer_states import Producers
 from safeproducer.cli.doctor.host import Host
 from safeproducer.policy.expiry import Told
 from safeproducer.policy.replication import Facts
@@ -25,7 +26,8 @@ SOON = HOUR
 """IDs that the leader may forget within that time are about to expire."""
 
 
-class Idle(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Idle:
     """For how long IDs have written nothing, in seconds; 0 for timestamps of the future."""
 
     shortest: float
@@ -33,46 +35,55 @@ class Idle(NamedTuple):
     longest: float
 
 
-class BusiestHour(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BusiestHour:
     """The hour of the last day in which most small IDs wrote for the last time; `start` is in seconds since 1970."""
 
     start: float
-    ids: int
+    small_ids: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Librdkafka's name of the error, and its text."""
+
+    code: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionCensus:
-    """IDs of one partition. `error`: the code and why its leader did not tell."""
+    """IDs of one partition, in the order and with the names of the JSON. `error`: why its leader did not tell."""
 
     partition: int
     leader: int | None
     ids: int = 0
-    small: int = 0
-    expiring: int = 0
-    idle: Idle | None = None
-    error: tuple[str, str] | None = None
+    small_ids: int = 0
+    about_to_expire: int = 0
+    idle_seconds: Idle | None = None
+    error: Refused | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicCensus:
-    """IDs of one topic. All but `entries` count an ID once, in however many partitions it wrote.
+    """IDs of one topic. All but `ids` count an ID once, in however many partitions it wrote.
 
-    `entries`: what its leaders keep in memory. `small`: IDs that are small in each partition, without `transactional`
-    ones, whose sequence numbers begin anew. `of_host`: line of code -> how many of the IDs this host's ledger knows.
-    `error`: with which the cluster refused the topic as a whole.
+    `ids`: what its leaders keep in memory. `small_ids`: those that are small in each partition, without
+    `transactional_ids`, whose sequence numbers begin anew. `of_this_host`: line of code -> the IDs that this host's
+    ledger knows. `error`: with which the cluster refused the topic as a whole.
     """
 
     topic: str
-    entries: int = 0
     ids: int = 0
-    small: int = 0
-    transactional: int = 0
-    expiring: int = 0
-    idle: Idle | None = None
-    busiest: BusiestHour | None = None
-    of_host: Mapping[str, Sequence[int]] | None = None
+    distinct_ids: int = 0
+    small_ids: int = 0
+    transactional_ids: int = 0
+    about_to_expire: int = 0
+    idle_seconds: Idle | None = None
+    busiest_hour: BusiestHour | None = None
+    of_this_host: Mapping[str, Sequence[int]] = field(default_factory=dict)
     partitions: Sequence[PartitionCensus] = ()
-    error: tuple[str, str] | None = None
+    error: Refused | None = None
 
 
 class _Id(NamedTuple):
@@ -84,39 +95,34 @@ class _Id(NamedTuple):
 
 def census(
     topic: str,
-    partitions: Sequence[tuple[PartitionCensus, Sequence[RememberedId]]],
+    partitions: Sequence[tuple[int, int | None, Producers]],
     expirations: Mapping[int, float],
     lines: Mapping[int, str],
     now: float,
 ) -> TopicCensus:
-    """Count one topic. `partitions`: each still without its counts, and what its leader keeps.
-
-    `expirations`: leader -> seconds for which it remembers an ID. `lines`: ID -> line of code, as far as this host's
-    ledger knows it.
+    """Count one topic. `partitions`: number, leader, and what it keeps. `expirations`: leader -> seconds for which it
+    remembers an ID. `lines`: ID -> line of code, as far as this host's ledger knows it.
     """
     ids: dict[int, _Id] = {}
     counted = []
-    for partition, states in partitions:
-        forgets = expirations.get(-1 if partition.leader is None else partition.leader)
-        found = [(state, _is_expiring(state, forgets, now)) for state in states]
-        counted.append(_partition(partition, found, now))
-        for state, expiring in found:
-            ids[state.producer_id] = _merged(ids.get(state.producer_id), state, expiring)
-    small = [one.last for one in ids.values() if one.small and not one.transactional]
+    for number, leader, told in partitions:
+        states, error = ((), Refused(told.code, str(told))) if isinstance(told, AskError) else (told, None)
+        found = [_id(state, None if leader is None else expirations.get(leader), now) for state in states]
+        counted.append(PartitionCensus(number, leader, len(found), **_counts(found, now), error=error))
+        for state, one in zip(states, found, strict=True):
+            ids[state.producer_id] = _merged(ids.get(state.producer_id, one), one)
     known: dict[str, list[int]] = {}
     for number in sorted(ids.keys() & lines.keys()):
         known.setdefault(lines[number], []).append(number)
     return TopicCensus(
         topic,
-        entries=sum(len(states) for _, states in partitions),
-        ids=len(ids),
-        small=len(small),
-        transactional=sum(one.transactional for one in ids.values()),
-        expiring=sum(one.expiring for one in ids.values()),
-        idle=_idle((one.last for one in ids.values()), now),
-        busiest=busiest_hour(small, now),
-        of_host=known,
-        partitions=tuple(counted),
+        sum(one.ids for one in counted),
+        len(ids),
+        transactional_ids=sum(one.transactional for one in ids.values()),
+        busiest_hour=busiest_hour((one.last for one in ids.values() if one.small), now),
+        of_this_host=known,
+        partitions=counted,
+        **_counts(ids.values(), now),
     )
 
 
@@ -128,40 +134,30 @@ def busiest_hour(moments: Iterable[float], now: float) -> BusiestHour | None:
     for last, moment in enumerate(recent):
         while moment - recent[first] >= HOUR:
             first += 1
-        if best is None or last - first + 1 > best.ids:
+        if best is None or last - first + 1 > best.small_ids:
             best = BusiestHour(recent[first], last - first + 1)
     return best
 
 
-def _is_small(state: RememberedId) -> bool:
-    return state.last_sequence < SMALL
+def _id(state: RememberedId, forgets: float | None, now: float) -> _Id:
+    small = state.last_sequence < SMALL and not state.transactional
+    expiring = forgets is not None and not state.in_transaction and state.last_timestamp + forgets <= now + SOON
+    return _Id(small, state.transactional, state.last_timestamp, expiring)
 
 
-def _is_expiring(state: RememberedId, forgets: float | None, now: float) -> bool:
-    return forgets is not None and not state.in_transaction and state.last_timestamp + forgets <= now + SOON
+def _merged(one: _Id, other: _Id) -> _Id:
+    transactional, expiring = one.transactional or other.transactional, one.expiring or other.expiring
+    return _Id(one.small and other.small, transactional, max(one.last, other.last), expiring)
 
 
-def _merged(before: _Id | None, state: RememberedId, expiring: bool) -> _Id:
-    one = _Id(_is_small(state), state.transactional, state.last_timestamp, expiring)
-    if before is None:
-        return one
-    kinds = before.small and one.small, before.transactional or one.transactional
-    return _Id(*kinds, max(before.last, one.last), before.expiring or one.expiring)
-
-
-def _partition(partition: PartitionCensus, found: Sequence[tuple[RememberedId, bool]], now: float) -> PartitionCensus:
-    return replace(
-        partition,
-        ids=len(found),
-        small=sum(_is_small(state) and not state.transactional for state, _ in found),
-        expiring=sum(expiring for _, expiring in found),
-        idle=_idle((state.last_timestamp for state, _ in found), now),
-    )
-
-
-def _idle(last: Iterable[float], now: float) -> Idle | None:
-    ages = [max(0.0, now - moment) for moment in last]
-    return Idle(min(ages), median(ages), max(ages)) if ages else None
+def _counts(ids: Collection[_Id], now: float) -> dict[str, Any]:
+    """What topics and partitions tell of IDs."""
+    ages = [max(0.0, now - one.last) for one in ids]
+    return {
+        "small_ids": sum(one.small for one in ids),
+        "about_to_expire": sum(one.expiring for one in ids),
+        "idle_seconds": Idle(*(round(of(ages), 3) for of in (min, median, max))) if ages else None,
+    }
 
 
 SILENT = frozenset({"_TIMED_OUT", "_TRANSPORT"})

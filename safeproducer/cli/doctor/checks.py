@@ -36,19 +36,19 @@ _ASSUMED = "A day, Kafka's default, is assumed."
 def producer_id_churn(examined: Examined) -> list[Finding]:
     """Many IDs that wrote little and then nothing: new producers again and again."""
     return [
-        _churn(topic, topic.busiest, examined)
+        _churn(topic, topic.busiest_hour, examined)
         for topic in examined.cluster.topics
-        if topic.busiest is not None and topic.busiest.ids > examined.rate
+        if topic.busiest_hour is not None and topic.busiest_hour.small_ids > examined.rate
     ]
 
 
 def _churn(topic: TopicCensus, busiest: BusiestHour, examined: Examined) -> Finding:
-    joined = {line: len(ids) for line, ids in (topic.of_host or {}).items()}
+    joined = {line: len(ids) for line, ids in topic.of_this_host.items()}
     others = bool(examined.host.ledgers) and not examined.host.asks
     unknown = Counter(examined.host.unknown(busiest.start - _EARLIER, busiest.start + HOUR))
     message = (
-        f"{topic.topic}: {busiest.ids:,} producer IDs that wrote fewer than {SMALL:,} records to each partition wrote "
-        f"for the last time within the hour from {moment(busiest.start)}; {examined.rate:,} are allowed "
+        f"{topic.topic}: {busiest.small_ids:,} producer IDs that wrote fewer than {SMALL:,} records to each partition "
+        f"wrote for the last time within the hour from {moment(busiest.start)}; {examined.rate:,} are allowed "
         f"({PRODUCER_IDS_PER_HOUR}). {_whose(joined, unknown, others)}"
     )
     cure = (
@@ -157,9 +157,9 @@ def rights_missing(examined: Examined) -> list[Finding]:
         found.append(_right("This user may not read the brokers' configs", right))
     for topic in examined.cluster.topics:
         name = topic.topic
-        if topic.error is not None and topic.error[0] in _NO_RIGHT:
+        if topic.error is not None and topic.error.code in _NO_RIGHT:
             found.append(_right(f"This user may not describe the topic {name}", "DESCRIBE and READ on it", name))
-        elif any(one.error is not None and one.error[0] in _NO_RIGHT for one in topic.partitions):
+        elif any(one.error is not None and one.error.code in _NO_RIGHT for one in topic.partitions):
             found.append(_right(f"This user may not see the producer IDs of {name}", "READ on this topic", name))
     seen = examined.cluster.replication
     for what, right, code, _ in seen.unread:
@@ -182,8 +182,8 @@ def partition_unreadable(examined: Examined) -> list[Finding]:
     for topic in examined.cluster.topics:
         unread: dict[tuple[str, int | None], list[PartitionCensus]] = {}
         for one in topic.partitions:
-            if one.error is not None and one.error[0] not in _NO_RIGHT:
-                unread.setdefault((one.error[0], one.leader), []).append(one)
+            if one.error is not None and one.error.code not in _NO_RIGHT:
+                unread.setdefault((one.error.code, one.leader), []).append(one)
         found += [_unread(topic.topic, leader, partitions) for (_, leader), partitions in unread.items()]
     seen = examined.cluster.replication
     for what, _, code, text in seen.unread:
@@ -195,7 +195,7 @@ def partition_unreadable(examined: Examined) -> list[Finding]:
 
 def _unread(topic: str, leader: int | None, partitions: Sequence[PartitionCensus]) -> Finding:
     which = some([str(one.partition) for one in partitions])
-    reason = partitions[0].error[1].rstrip(".") if partitions[0].error is not None else ""
+    reason = partitions[0].error.message.rstrip(".") if partitions[0].error is not None else ""
     message = f"{topic}: the producer IDs of partition {which} were not read: {reason}."
     cure = "Run the command again when each partition has a leader that answers."
     place = topic, partitions[0].partition if len(partitions) == 1 else None, leader
@@ -207,15 +207,15 @@ def host_over_limit(examined: Examined) -> list[Finding]:
     return [
         _used_up(ledger, examined.rate, others=examined.host.asks and not ledger.asked)
         for ledger in examined.host.ledgers
-        if ledger.wait > 0
+        if ledger.next_in_seconds > 0
     ]
 
 
 def _used_up(ledger: LedgerCensus, rate: int, others: bool) -> Finding:
-    count = ledger.in_hour
+    count = ledger.ids_in_hour
     message = (
         f"This host has used up its hour for {ledger.name}: {permit.were_taken(count)}, {rate:,} are "
-        f"allowed ({PRODUCER_IDS_PER_HOUR}); the next one is allowed in {span(ledger.wait)}."
+        f"allowed ({PRODUCER_IDS_PER_HOUR}); the next one is allowed in {span(ledger.next_in_seconds)}."
         f"{permit.too_few(count, rate)}"
     )
     if others:

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import TypeVar
 
-from safeproducer.cli.common.admin_settings import WHAT, AskError, OpenTransaction, RememberedId, admin_settings
+from safeproducer.cli.common.admin_settings import WHAT, AskError, OpenTransaction, admin_settings
 from safeproducer.cli.common.connection import opened_reader, topic_failure
 from safeproducer.cli.common.finding import facts_of, some
 from safeproducer.cli.common.producer_states import BrokerQuestions, Producers
@@ -23,7 +23,7 @@ from safeproducer.cli.doctor.census import (
     SILENT,
     BrokerCensus,
     ClusterCensus,
-    PartitionCensus,
+    Refused,
     ReplicationCensus,
     TopicCensus,
     Unread,
@@ -201,11 +201,9 @@ def _census(
     name: str, topic: Topic, answers: Answers, known: Mapping[int, float], lines: Mapping[int, str]
 ) -> TopicCensus:
     if topic.error is not None:
-        return TopicCensus(name, error=(topic.error, advice(topic.error, topic.error)))
-    partitions: list[tuple[PartitionCensus, Sequence[RememberedId]]] = []
+        return TopicCensus(name, error=Refused(topic.error, advice(topic.error, topic.error)))
+    partitions = []
     for number, one in topic.partitions.items():
-        told = _NO_LEADER if one.leader is None else answers.get((name, number), ())
-        error = (told.code, str(told)) if isinstance(told, AskError) else None
-        known_here = () if isinstance(told, AskError) else told
-        partitions.append((PartitionCensus(number, one.leader, error=error), known_here))
+        told: Producers = _NO_LEADER if one.leader is None else answers.get((name, number), ())
+        partitions.append((number, one.leader, told))
     return census(name, partitions, known, lines, time.time())

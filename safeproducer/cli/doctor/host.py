@@ -27,14 +27,14 @@ class KnownId:
 
 @dataclass(frozen=True, slots=True)
 class LedgerCensus:
-    """The count of one cluster and principal. `wait`: seconds until the next first ID is allowed; 0 now.
+    """The count of one cluster and principal. `next_in_seconds`: until the next first ID is allowed; 0 now.
 
     `asked`: it is that of the configuration.
     """
 
     name: str
-    in_hour: int
-    wait: float
+    ids_in_hour: int
+    next_in_seconds: float
     ids: Sequence[KnownId] = ()
     patterns: Sequence[Pattern] = ()
     asked: bool = False
@@ -108,22 +108,12 @@ def read_host(place: Place, names: Mapping[str, str], rate: float, *, paths: boo
 
 def _ledger(one: LedgerReading, names: Mapping[str, str], rate: float, show: "_Lines") -> LedgerCensus:
     ids = [
-        KnownId(
-            show.line(str(record.site)),
-            record.kind.name.lower(),
-            record.at.wall,
-            record.process.pid,
-            record.process.parent,
-            record.producer_id,
-            record.ended,
-        )
-        for record in one.records
+        KnownId(show.line(str(of.site)), of.kind.name.lower(), of.at.wall, *of.process[:2], of.producer_id, of.ended)
+        for of in one.records
     ]
     patterns = [replace(pattern, line=show.line(pattern.line)) for pattern in one.patterns()]
-    name = names.get(one.name)
-    return LedgerCensus(
-        name or f"ledger {one.name[:8]}", one.taken(rate), one.wait(rate), ids, patterns, asked=name is not None
-    )
+    name, wait = names.get(one.name), round(one.wait(rate), 3)
+    return LedgerCensus(name or f"ledger {one.name[:8]}", one.taken(rate), wait, ids, patterns, name is not None)
 
 
 class _Lines:

@@ -8,7 +8,7 @@ from typing import Any
 from safeproducer.cli.common.finding import Finding, draw_findings, exit_code, moment, span
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.stop import Failure
-from safeproducer.cli.doctor.census import BrokerCensus, Examined, Idle, PartitionCensus, TopicCensus
+from safeproducer.cli.doctor.census import BrokerCensus, Examined, TopicCensus
 from safeproducer.cli.doctor.host import Host
 from safeproducer.policy.hold_reason import HoldReason
 
@@ -62,61 +62,18 @@ def _broker(broker: BrokerCensus) -> dict[str, Any]:
 
 
 def _topic(topic: TopicCensus) -> dict[str, Any]:
-    busiest = topic.busiest
-    return {
-        "topic": topic.topic,
-        "ids": topic.entries,
-        "distinct_ids": topic.ids,
-        "small_ids": topic.small,
-        "transactional_ids": topic.transactional,
-        "about_to_expire": topic.expiring,
-        "idle_seconds": _idle(topic.idle),
-        "busiest_hour": None if busiest is None else {"start": _moment(busiest.start), "small_ids": busiest.ids},
-        "of_this_host": [
-            {"line": line, "ids": len(ids), "producer_ids": list(ids)} for line, ids in (topic.of_host or {}).items()
-        ],
-        "partitions": [_partition(one) for one in topic.partitions],
-        "error": _error(topic.error),
-    }
-
-
-def _partition(one: PartitionCensus) -> dict[str, Any]:
-    return {
-        "partition": one.partition,
-        "leader": one.leader,
-        "ids": one.ids,
-        "small_ids": one.small,
-        "about_to_expire": one.expiring,
-        "idle_seconds": _idle(one.idle),
-        "error": _error(one.error),
-    }
-
-
-def _error(error: tuple[str, str] | None) -> dict[str, str] | None:
-    return None if error is None else {"code": error[0], "message": error[1]}
-
-
-def _idle(idle: Idle | None) -> dict[str, float] | None:
-    return None if idle is None else {name: round(value, 3) for name, value in idle._asdict().items()}
+    known = [{"line": line, "ids": len(ids), "producer_ids": ids} for line, ids in topic.of_this_host.items()]
+    document = {**asdict(topic), "of_this_host": known}
+    if topic.busiest_hour is not None:
+        document["busiest_hour"]["start"] = _moment(topic.busiest_hour.start)
+    return document
 
 
 def _host(host: Host) -> dict[str, Any]:
-    return {
-        "ledgers": [
-            {
-                "name": ledger.name,
-                "asked": ledger.asked,
-                "ids_in_hour": ledger.in_hour,
-                "next_in_seconds": round(ledger.wait, 3),
-                "patterns": [asdict(pattern) for pattern in ledger.patterns],
-                "ids": [{**asdict(one), "at": _moment(one.at)} for one in ledger.ids],
-            }
-            for ledger in host.ledgers
-        ],
-        "not_kept": list(host.not_kept),
-        "damaged": list(host.damaged),
-        "off": host.off,
-    }
+    document = asdict(host)
+    for one in [known for ledger in document["ledgers"] for known in ledger["ids"]]:
+        one["at"] = _moment(one["at"])
+    return document
 
 
 def _moment(seconds: float) -> str:
@@ -149,13 +106,20 @@ def _draw_brokers(screen: Screen, brokers: Sequence[BrokerCensus]) -> None:
 
 def _draw_topics(screen: Screen, topics: Sequence[TopicCensus]) -> None:
     found = [topic for topic in topics if topic.ids]
-    found.sort(key=lambda topic: (-(topic.busiest.ids if topic.busiest is not None else 0), -topic.ids, topic.topic))
+    found.sort(
+        key=lambda topic: (
+            -(topic.busiest_hour.small_ids if topic.busiest_hour else 0),
+            -topic.distinct_ids,
+            topic.topic,
+        )
+    )
     counted = ("IDs", "distinct", "small", "transactional", "expire within 1 h")
     rows = []
     for topic in found:
-        counts = topic.entries, topic.ids, topic.small, topic.transactional, topic.expiring
-        idle = "" if topic.idle is None else span(topic.idle.median)
-        busiest = "" if topic.busiest is None else f"{topic.busiest.ids:,} from {moment(topic.busiest.start)}"
+        counts = topic.ids, topic.distinct_ids, topic.small_ids, topic.transactional_ids, topic.about_to_expire
+        idle = "" if topic.idle_seconds is None else span(topic.idle_seconds.median)
+        hour = topic.busiest_hour
+        busiest = "" if hour is None else f"{hour.small_ids:,} from {moment(hour.start)}"
         rows.append((topic.topic, *(f"{count:,}" for count in counts), idle, busiest))
     columns = ("topic", *counted, "idle (median)", "busiest hour of small IDs")
     screen.table("producer IDs by topic", columns, rows)
@@ -169,14 +133,14 @@ def _draw_partitions(screen: Screen, topic: TopicCensus, host: Host) -> None:
             str(one.partition),
             "none" if one.leader is None else str(one.leader),
             "not read" if one.error is not None else f"{one.ids:,}",
-            f"{one.small:,}",
-            f"{one.expiring:,}",
-            "" if one.idle is None else f"{span(one.idle.shortest)} to {span(one.idle.longest)}",
+            f"{one.small_ids:,}",
+            f"{one.about_to_expire:,}",
+            "" if (idle := one.idle_seconds) is None else f"{span(idle.shortest)} to {span(idle.longest)}",
         )
         for one in topic.partitions
     ]
     screen.table(topic.topic, ("partition", "leader", "IDs", "small", "expire within 1 h", "idle"), rows)
-    lines = sorted((topic.of_host or {}).items(), key=lambda item: -len(item[1]))
+    lines = sorted(topic.of_this_host.items(), key=lambda item: -len(item[1]))
     title = f"{topic.topic}: IDs of this host{'' if host.asks else ', or of another cluster'}"
     screen.table(title, ("line", "IDs"), [(line, f"{len(ids):,}") for line, ids in lines])
 
@@ -185,8 +149,8 @@ def _draw_host(screen: Screen, host: Host) -> None:
     rows = [
         (
             f"{ledger.name} (of this configuration)" if ledger.asked else ledger.name,
-            f"{ledger.in_hour:,}",
-            "now" if ledger.wait <= 0 else f"in {span(ledger.wait)}",
+            f"{ledger.ids_in_hour:,}",
+            "now" if ledger.next_in_seconds <= 0 else f"in {span(ledger.next_in_seconds)}",
         )
         for ledger in host.ledgers
     ]

@@ -16,6 +16,7 @@ from safeproducer.cli.doctor.census import (
     Configuration,
     Examined,
     PartitionCensus,
+    Refused,
     ReplicationCensus,
     TopicCensus,
     Unread,
@@ -28,7 +29,7 @@ from safeproducer.producer_ids.patterns import _TEXTS, Pattern
 
 ROOT = Path(__file__).resolve().parents[3]
 
-NO_RIGHT = ("TOPIC_AUTHORIZATION_FAILED", "refused")
+NO_RIGHT = Refused("TOPIC_AUTHORIZATION_FAILED", "refused")
 NOON = 1_800_014_400.0
 DEFAULTS = Configuration(300.0, 60.0, idempotent=True)
 
@@ -38,7 +39,7 @@ def broker(number: int = 1, expiration: float = DAY) -> BrokerCensus:
 
 
 def topic(name: str = "t", small: int = 0, **more: object) -> TopicCensus:
-    counted = TopicCensus(name, ids=small, small=small, busiest=BusiestHour(NOON, small) if small else None)
+    counted = TopicCensus(name, small, small, small, busiest_hour=BusiestHour(NOON, small) if small else None)
     return replace(counted, **more)  # type: ignore[arg-type]
 
 
@@ -74,7 +75,7 @@ def test_more_small_ids_in_an_hour_than_allowed_are_churn() -> None:
     assert "101 producer IDs" in finding.message
     assert "100 are allowed" in finding.message
     assert "neither the client.id nor the user" in finding.message
-    known = topic(small=150, of_host={"b.py:2": [1], "a.py:7": list(range(2, 50))})
+    known = topic(small=150, of_this_host={"b.py:2": [1], "a.py:7": list(range(2, 50))})
     assert "48 from a.py:7, 1 from b.py:2" in only(examined(known)).message
 
 
@@ -160,9 +161,11 @@ def test_no_topic_may_be_a_right_that_is_missing() -> None:
 
 def test_partitions_that_nobody_told_of() -> None:
     """Partitions with the same reason are told together."""
-    lost = [PartitionCensus(number, None, error=("LEADER_NOT_AVAILABLE", "it has no leader")) for number in range(5)]
-    moved = [PartitionCensus(number, 1, error=("NOT_LEADER", f"{number} moved")) for number in (5, 6)]
-    late = [PartitionCensus(7, 2, error=("NOT_LEADER", "7 moved"))]
+    lost = [
+        PartitionCensus(number, None, error=Refused("LEADER_NOT_AVAILABLE", "it has no leader")) for number in range(5)
+    ]
+    moved = [PartitionCensus(number, 1, error=Refused("NOT_LEADER", f"{number} moved")) for number in (5, 6)]
+    late = [PartitionCensus(7, 2, error=Refused("NOT_LEADER", "7 moved"))]
     findings = check(examined(topic(partitions=[*lost, *moved, *late])))
     assert {one.code for one in findings} == {"partition-unreadable"}
     assert [(one.broker, one.partition) for one in findings] == [(None, None), (1, None), (2, 7)]
@@ -211,7 +214,7 @@ def test_an_hour_that_a_lower_limit_used_up() -> None:
 def test_ids_of_another_cluster_are_told_as_possible() -> None:
     """Where this host has no ledger of the cluster, numbers may be those of others."""
     flooded = replace(
-        examined(topic(small=150, of_host={"a.py:7 in view": [1, 2]})), host=Host([LedgerCensus("k2", 9, 0.0)])
+        examined(topic(small=150, of_this_host={"a.py:7 in view": [1, 2]})), host=Host([LedgerCensus("k2", 9, 0.0)])
     )
     assert "2 from a.py:7 in view. They may be of another cluster" in only(flooded).message
     asked = replace(flooded, host=Host([LedgerCensus("k1", 9, 0.0, asked=True), LedgerCensus("k2", 9, 0.0)]))
@@ -222,7 +225,7 @@ def test_a_flood_from_this_host_has_the_cure_of_its_pattern() -> None:
     """The same words as in log, hook and error."""
     pattern = Pattern("one-per-request", "a.py:7 in view", 120, "120 in 50 s, one a request", "Make one producer.")
     host = Host([LedgerCensus("k1:9092 as User:a", 120, 0.0, patterns=[pattern])])
-    flooded = topic(small=150, of_host={"a.py:7 in view": list(range(120))})
+    flooded = topic(small=150, of_this_host={"a.py:7 in view": list(range(120))})
     finding = only(replace(examined(flooded), host=host))
     assert finding.code == "producer-id-churn"
     assert "120 from a.py:7 in view" in finding.message
@@ -323,7 +326,7 @@ def test_partitions_of_a_topic_with_the_same_trouble_are_told_together() -> None
 
 def test_a_topic_whose_configs_are_not_told_has_no_minimum() -> None:
     """Its right is named instead, in one finding for all topics."""
-    refused = Unread("the configs of t", "DESCRIBE_CONFIGS on these topics", *NO_RIGHT)
+    refused = Unread("the configs of t", "DESCRIBE_CONFIGS on these topics", NO_RIGHT.code, "refused")
     found = replicated(ONE, unread=(refused,))
     facts = replace(found.cluster.replication.facts, minimum={}, lists={})
     seen = replace(found.cluster.replication, facts=facts)

@@ -53,7 +53,7 @@ def test_ids_have_their_line(place: Place, guard: Guard) -> None:
     take(guard, THERE)
     host = read(place)
     (ledger,) = host.ledgers
-    assert (ledger.name, ledger.in_hour, ledger.wait) == ("k1:9092 as User:a", 3, 0.0)
+    assert (ledger.name, ledger.ids_in_hour, ledger.next_in_seconds) == ("k1:9092 as User:a", 3, 0.0)
     assert [(one.producer_id, one.line, one.kind, one.ended) for one in ledger.ids] == [
         (7, str(HERE), "first", "closed"),
         (8, str(HERE), "first", "closed"),
@@ -103,8 +103,8 @@ def test_the_hour_is_used_up_by_the_rate_that_is_given(place: Place, guard: Guar
     """The same ledger, by two rates."""
     for _ in range(20):
         take(guard, HERE)
-    assert 0 < read(place).ledgers[0].wait <= 180
-    assert read(place, rate=720).ledgers[0].wait <= 5
+    assert 0 < read(place).ledgers[0].next_in_seconds <= 180
+    assert read(place, rate=720).ledgers[0].next_in_seconds <= 5
 
 
 def test_without_paths_lines_are_numbered(place: Place, guard: Guard) -> None:

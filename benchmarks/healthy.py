@@ -21,7 +21,7 @@ from benchmarks.table import Bar, conclude
 from safeproducer import HoldReason, SafeProducer
 from safeproducer.testing import FakeCluster, FakeClusterProcess
 
-TROUBLES = {HoldReason.LEADER_SILENT, HoldReason.UNKNOWN_TOPIC}
+TROUBLES = {HoldReason.LEADER_SILENT, HoldReason.UNKNOWN_TOPIC, HoldReason.NO_BROKER}
 LOOK_EVERY = 0.2
 UNRESOLVED_FOR = 10.0
 """Seconds after which a record that waits is a trouble for health(), here: a busy machine takes seconds."""

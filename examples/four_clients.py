@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import confluent_kafka
@@ -31,6 +33,7 @@ except ModuleNotFoundError as error:
 
 Delivered = list[bool]
 QUIET = {"log_level": 0, "linger.ms": 1}
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
 class Confluent:
@@ -117,7 +120,11 @@ class Aio:
             time.sleep(0.01)
 
     def close(self, seconds: float) -> None:
-        self.wait(seconds)
+        stopping = asyncio.run_coroutine_threadsafe(self.producer.stop(), self.loop)
+        with suppress(TimeoutError):
+            stopping.result(seconds)
+        for each in (*self.sent, stopping):
+            each.cancel()
 
     def why(self) -> str:
         return ""
@@ -145,12 +152,15 @@ def lost_answer(make: Callable[..., Any], cluster: FakeCluster) -> str:
     cluster.lose_acks(2, topic="orders")
     for number in range(20):
         client.send(f"order-{number}")
-    client.wait(20)
+    client.close(20)
     return f"{twice(cluster)} of 20 twice"
 
 
 def deadline(make: Callable[..., Any], cluster: FakeCluster) -> str:
-    """A batch of 40 is written, its answer is lost, and 10 of it expire before the broker is back: how many twice."""
+    """A batch of 40 is written, its answer is lost, and 10 of it expire before the broker is back: how many twice.
+
+    Raises TimeoutError on a machine that is too busy for these times.
+    """
     cluster.create_topic("orders")
     client = make(cluster, **{"message.timeout.ms": 3000, "linger.ms": 1400})
     client.send("first")
@@ -161,6 +171,7 @@ def deadline(make: Callable[..., Any], cluster: FakeCluster) -> str:
         if number == 10:
             time.sleep(1.3)
         client.send(f"order-{number}")
+    in_time = time.monotonic() < begun + 1.4  # else the batch has left without the last ones
     cluster.wait(lambda cluster: len(cluster.log("orders")) == 41)
     for broker in cluster.brokers:
         cluster.pause(broker)
@@ -169,7 +180,10 @@ def deadline(make: Callable[..., Any], cluster: FakeCluster) -> str:
     time.sleep(max(0, begun + 3.5 - time.monotonic()))
     for broker in cluster.brokers:
         cluster.resume(broker)
-    client.wait(10)
+    in_time = in_time and time.monotonic() < begun + 4  # then the others expire, too
+    client.close(10)
+    if not in_time:
+        raise TimeoutError("the machine is too busy")
     return f"{twice(cluster)} of 40 twice"
 
 
@@ -224,7 +238,9 @@ def cause(make: Callable[..., Any], cluster: FakeCluster) -> str:
     client = make(cluster)
     client.send("order-1")
     client.wait(3)
-    return "named" if "'orders' is not there" in client.why() else "not named"
+    told = "named" if "'orders' is not there" in client.why() else "not named"
+    client.close(1)
+    return told
 
 
 PROBLEMS = {
@@ -237,6 +253,18 @@ PROBLEMS = {
 }
 
 
+def play(problem: Callable[..., str], make: Callable[..., Any]) -> str:
+    """The cell of a client, with new brokers; up to five times while the machine is too busy for its times."""
+    for again in range(4, -1, -1):
+        with FakeCluster(brokers=2) as cluster:
+            try:
+                return problem(make, cluster)
+            except TimeoutError:
+                if not again:
+                    raise
+    raise AssertionError
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Show six problems with four clients.")
     parser.add_argument("problems", nargs="*", choices=[*PROBLEMS, []], metavar="problem", help=", ".join(PROBLEMS))
@@ -244,10 +272,7 @@ def main() -> int:
     print("| problem |", " | ".join(CLIENTS), "|")
     print("|---" * (len(CLIENTS) + 1) + "|")
     for name in wanted:
-        cells = []
-        for make in CLIENTS.values():
-            with FakeCluster(brokers=2) as cluster:
-                cells.append(PROBLEMS[name](make, cluster))
+        cells = [play(PROBLEMS[name], make) for make in CLIENTS.values()]
         print(f"| `{name}` |", " | ".join(cells), "|", flush=True)
     return 0
 

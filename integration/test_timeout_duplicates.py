@@ -1,6 +1,7 @@
 """A deadline that passes while answers are lost must not write other records twice."""
 
 import uuid
+from collections.abc import Iterable
 from functools import partial
 
 import pytest
@@ -22,20 +23,35 @@ Verdicts = dict[tuple[str, str], Verdict]
 
 @pytest.fixture(scope="module")
 def verdicts(kafka_tapped: KafkaCluster) -> Verdicts:
-    """By side and plan: all plans are played at the same time, because each is nearly only waiting."""
-    cast = [(side, plan) for side in MAKERS for plan in MEASURED]
-    with Tap(kafka_tapped) as tap:
-        played = play([(plan, MAKERS[side]) for side, plan in cast], kafka_tapped, tap, f"t-{uuid.uuid4().hex[:8]}")
-    return {(side, str(plan)): verdict for (side, plan), verdict in zip(cast, played, strict=True)}
+    """By side and plan."""
+    return played(kafka_tapped, MAKERS)
 
 
-def test_stock_writes_other_partitions_twice(verdicts: Verdicts) -> None:
-    """The trap: the confluent_kafka producer duplicates records of partitions whose deadline had not passed."""
+def played(cluster: KafkaCluster, sides: Iterable[str]) -> Verdicts:
+    """All plans at the same time, because each is nearly only waiting."""
+    cast = [(side, plan) for side in sides for plan in MEASURED]
+    with Tap(cluster) as tap:
+        told = play([(plan, MAKERS[side]) for side, plan in cast], cluster, tap, f"t-{uuid.uuid4().hex[:8]}")
+    return {(side, str(plan)): verdict for (side, plan), verdict in zip(cast, told, strict=True)}
+
+
+def test_stock_writes_other_partitions_twice(kafka_tapped: KafkaCluster, verdicts: Verdicts) -> None:
+    """The trap: the confluent_kafka producer duplicates records of partitions whose deadline had not passed.
+
+    In half of the plans: librdkafka looks for expired records once a second, and may meet all of a producer's at once.
+    On a busy machine it meets them so in nearly all, therefore up to three times.
+    """
     told = {plan: verdict for (side, plan), verdict in verdicts.items() if side == "stock"}
-    twice = [plan for plan, verdict in told.items() if verdict.duplicated >= RECORDS_A_BATCH]
-    # Not all: librdkafka looks for expired records once a second, and may meet all of a producer's at once.
-    assert len(twice) >= len(told) / 2, told
+    for _ in range(2):
+        if traps(told) < len(told) / 2:
+            told = {plan: verdict for (_, plan), verdict in played(kafka_tapped, ["stock"]).items()}
+    assert traps(told) >= len(told) / 2, told
     assert [verdict for verdict in told.values() if set(verdict.broken) - {f"{verdict.duplicated} duplicated"}] == []
+
+
+def traps(told: dict[str, Verdict]) -> int:
+    """In how many plans a batch was written twice."""
+    return sum(verdict.duplicated >= RECORDS_A_BATCH for verdict in told.values())
 
 
 @held_back.needed

@@ -247,6 +247,7 @@ class Inspection:
         now, cluster, queue = clock.monotonic(), self._engine.holds.cluster, self._engine.dispatcher.reports
         reports = Counter[object]()
         throttles, missing = bool(cluster.throttle.deadlines(now)), cluster.partitions.missing_clause
+        why = HoldReason.NO_BROKER if cluster.away else HoldReason.LEADER_SILENT
         whole = {topic: node for (topic, _), node in silent.items()}  # of records that name no partition
         for of, count in queue.waiting_of.copy().items():
             if of is not None:
@@ -257,7 +258,7 @@ class Inspection:
             if reports[tp] >= unresolved:  # nothing of it waits for a broker
                 return None, None
             node = silent.get(tp) if tp[1] >= 0 else whole.get(tp[0])
-            hold = None if node is None else Hold(None, HoldReason.LEADER_SILENT, node)
+            hold = None if node is None else Hold(None, why, node)
             if missing(tp[0]):
                 hold = Hold(None, HoldReason.UNKNOWN_TOPIC)
             elif throttles and node is None and (state := cluster.leader_state(tp, now)).throttled_until is not None:

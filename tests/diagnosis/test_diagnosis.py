@@ -183,8 +183,10 @@ def test_a_slow_broker_is_told_with_its_time_and_partitions(
         for partition in range(3):
             producer.produce("t", b"x", partition=partition)
 
+    began = time.monotonic()
     send()
-    assert nothing_blamed(producer)
+    fine, early = nothing_blamed(producer), time.monotonic() < began + 0.5
+    assert fine or not early  # where the machine stood still meanwhile it is the truth
     until(producer, lambda: "broker 2 takes 2.0 s for each answer" in said(producer), send)
     assert re.search(r"acknowledgements of t \[1\][.;]", said(producer))
     assert "takes" not in said(producer, "t", 0)
@@ -382,7 +384,8 @@ def test_brokers_that_all_stop_are_not_a_topic_that_is_not_there(cluster: FakeCl
         reasons |= {row.reason for row in producer.snapshot().partitions}
         assert "no broker is connected" in said(producer)
         assert "Create the topic" not in said(producer)
-    assert HoldReason.UNKNOWN_TOPIC not in reasons
+        assert "no broker has given" not in said(producer)  # a producer ID: that is no cause
+    assert not reasons & {HoldReason.UNKNOWN_TOPIC, HoldReason.LEADER_SILENT}
     assert HoldReason.NO_BROKER in reasons
 
 

@@ -341,7 +341,7 @@ class ClusterView:
 
     def coordinating(self, now: float) -> Cause | None:
         """What waits for a producer ID, or for the coordinator of transactions; no leader is asked before that."""
-        return coordinating(self.calls, self.statistics, now)
+        return None if self.away and not self.calls else coordinating(self.calls, self.statistics, now)
 
     def slow(self, now: float) -> dict[int, tuple[float, float]]:
         """Brokers whose quickest answer of late took long: how long, and for how many seconds it has been so."""

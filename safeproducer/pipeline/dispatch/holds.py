@@ -22,6 +22,7 @@ from safeproducer.runtime import clock
 
 _MANY = 20
 """Partitions for each broker: as many full batches as its connection takes in four round trips."""
+_OF_LEADERS = HoldReason.LEADER_SILENT, HoldReason.OUTDATED_METADATA, HoldReason.FIRST_ACKNOWLEDGEMENT
 _NEVER_HELD = PartitionFacts(must_batch=False)
 
 
@@ -184,10 +185,7 @@ class Holds:
 
         By a batch lane it would cost a second producer ID.
         """
-        opened_at = self.gate.opened_at
-        if not opened_at or not buffer.records:
-            return False
-        return buffer.records[0][ACCEPTED_AT] < opened_at
+        return bool(buffer.records) and buffer.records[0][ACCEPTED_AT] < self.gate.opened_at
 
     def throttled_lately(self, tp: TopicPartition, now: float) -> bool:
         """Whether its leader throttles, or has had no time yet to answer what lay there unread meanwhile (KIP-219)."""
@@ -218,10 +216,6 @@ class Holds:
             batch.queued_at = found.at  # its own request is made after that
         return queues
 
-    def blocks(self, buffer: PartitionBuffer, now: float) -> bool:
-        """Whether this partition waits for something that may take long: its broker's throttle time, or its return."""
-        return self.is_silent(buffer, now) or self.cluster.leader_state(buffer.tp, now).throttled_until is not None
-
     def is_owed(self, buffer: PartitionBuffer, hold: Hold, now: float) -> bool:
         """Whether a broker owes the answer that this waits for, for longer than usual. None leads UNPLACED."""
         owed = hold.reason.waits_for_answer and buffer.partition != UNPLACED and self.is_silent(buffer, now)
@@ -234,14 +228,20 @@ class Holds:
         known, leader = buffer.why, self.partitions.leader(*buffer.tp)
         hold = known if known is not None and known.lasts(leader, now) else self.direct_hold(buffer, now) or TURN
         owed = self.is_owed(buffer, hold, now)
-        if (owed or hold.reason is HoldReason.LEADER_SILENT) and leader in self.cluster.slow(now):  # it answers
+        if self._finds_nobody(hold, owed):
+            return Hold(None, HoldReason.NO_BROKER)
+        silent = owed or hold.reason is HoldReason.LEADER_SILENT
+        if silent and leader in self.cluster.slow(now):  # it answers
             return Hold(None, HoldReason.IN_FLIGHT)
         if owed:  # look at the broker
             return Hold(None, HoldReason.LEADER_SILENT, leader)
-        if hold.reason is HoldReason.LEADER_SILENT and self.cluster.coordinating(now) is not None:
+        if silent and self.cluster.coordinating(now) is not None:
             return Hold(None, HoldReason.FIRST_ACKNOWLEDGEMENT)  # nobody has asked a leader
-        away = hold.reason is HoldReason.OUTDATED_METADATA and self.cluster.away
-        return Hold(None, HoldReason.NO_BROKER) if away else hold
+        return hold
+
+    def _finds_nobody(self, hold: Hold, owed: bool) -> bool:
+        """Whether it waits for a broker, and none is connected."""
+        return self.cluster.away and (owed or hold.reason in _OF_LEADERS)
 
     def of_brokers(self, now: float) -> Iterator[Cause]:
         return self.cluster.of_brokers(self.round_trip.delivered, now)
@@ -262,7 +262,7 @@ class Holds:
     def code(self, buffer: PartitionBuffer, hold: Hold, owed: bool, now: float) -> str:
         """Of the cause why the next batch of a partition waits."""
         first = self.sick((buffer.tp,), now) if owed or hold.reason is HoldReason.LEADER_SILENT else None
-        if hold.reason is HoldReason.OUTDATED_METADATA and self.cluster.away:  # none can tell who leads it
+        if first is None and self._finds_nobody(hold, owed):  # none can tell who leads it
             first = next(iter(told_first(self.causes(buffer.tp, now))), None)
         return hold.reason if first is None else first.code
 

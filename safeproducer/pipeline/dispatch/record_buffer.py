@@ -195,9 +195,8 @@ class RecordBuffer:
         """(topic, partition) -> (records that wait here, why: as a sentence and as a code)."""
         now, addressed = clock.monotonic(), self._holds.cluster.addressed
         found = [(each, count, self._holds.waits_for(each, now)) for each in self.all if (count := each.waiting)]
-        sick = (
-            self._holds.sick(self.silent(now), now) if any(hold.reason in _BY_OTHERS for _, _, hold in found) else None
-        )
+        by_others = any(hold.reason in _BY_OTHERS for _, _, hold in found)
+        sick = self._holds.sick(self.silent(now), now) if by_others else None
         others = "" if sick is None else f": {sick.sentence}"
         return {
             each.tp: (count, addressed(hold.sentence(now) + others * (hold.reason in _BY_OTHERS)), hold.reason)
@@ -322,18 +321,17 @@ class RecordBuffer:
 
     def _group(self, buffer: PartitionBuffer, records: int, held_bytes: int) -> tuple[int, int, bool]:
         """So many (records, bytes) and what waits for the same broker; whether anybody else is in need."""
-        now = clock.monotonic()
-        leader_of = self._holds.partitions.leader
-        node = leader_of(buffer.topic, buffer.partition)
-        blocked = self._holds.blocks(buffer, now)
+        now, cluster, leader_of = clock.monotonic(), self._holds.cluster, self._holds.partitions.leader
+        node = leader_of(*buffer.tp)
+        # It waits for something that may take long: its broker's throttle time, or its return.
+        blocked = self._holds.is_silent(buffer, now) or cluster.leader_state(buffer.tp, now).throttled_until is not None
         for other in self.all:
             if other is buffer or (blocked and leader_of(other.topic, other.partition) == node):
                 records += other.waiting
                 held_bytes += other.bytes
         if not blocked:
             return records, held_bytes, any(other is not buffer and other.waiting for other in self.all)
-        cluster, sick = self._holds.cluster, self.silent(now)
-        throttled = set(cluster.throttle.deadlines(now))
+        sick, throttled = self.silent(now), set(cluster.throttle.deadlines(now))
         silent = {leader_of(*tp) for tp in sick}
         if self._holds.partitions.nodes() - {node} - throttled - silent:
             return records, held_bytes, True

@@ -109,6 +109,12 @@ class Experiment:
             return True
         return False
 
+    def send_all(self, records: Iterable[Line]) -> None:
+        """Send each, wait for the reports, and tell at once what brokers refuse."""
+        self._errors.talkative = True
+        all(map(self.send, records))
+        self.drain()
+
     def serve(self, timeout: float = 0) -> None:
         """Take the delivery reports that are there, or wait up to `timeout` seconds for the first."""
         serve(self.producer.poll, self._errors, timeout)
@@ -149,16 +155,18 @@ FLAWS = ("refused", "not_written", "unknown", "lost", "duplicated", "reordered",
 """Columns that have to be 0."""
 COLUMNS = ("accepted", "delivered", *FLAWS[1:3], "refused", "in_log", *FLAWS[3:], "unconfirmed")
 Rows = Mapping[int | None, Counter[str]]
+Log = Sequence[tuple[int, bytes]]
+"""Partition and value, in offset order within each partition."""
 
 
-def compare(records: Iterable[Line], log: Iterable[tuple[int, bytes]], *, by_step: bool = False) -> Rows:
+def compare(records: Iterable[Line], log: Log, *, by_step: bool = False) -> Rows:
     """Count records by partition or by step; None is the row of those that belong to none, and comes last.
 
-    `log`: (partition, value) in offset order within each partition. In steps the order of produce() counts, else that
-    of the lines of each file. accepted = delivered + not_written + unknown. in_log: every copy that is found. lost:
-    reported delivered and not in the log. duplicated: further copies of a record. reordered: the first copy of a record
-    that stands behind a later one. unexpected: in the log but never sent. contradicted: refused or reported as not
-    written, and in the log all the same. unconfirmed: of unknown outcome and in the log, which is allowed.
+    In steps the order of produce() counts, else that of the lines of each file. accepted = delivered + not_written +
+    unknown. in_log: every copy that is found. lost: reported delivered and not in the log. duplicated: further copies
+    of a record. reordered: the first copy of a record that stands behind a later one. unexpected: in the log but never
+    sent. contradicted: refused or reported as not written, and in the log all the same. unconfirmed: of unknown
+    outcome and in the log, which is allowed.
     """
     rows: dict[int | None, Counter[str]] = defaultdict(partial(Counter, dict.fromkeys(COLUMNS, 0)))
     known = {record.value: record for record in records}

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from safeproducer.cli.common.stop import Failure
 from safeproducer.kafka.properties import is_sensitive
@@ -124,14 +124,6 @@ class Screen:
     def result_json(self, document: Mapping[str, object]) -> None:
         with _reader_may_leave(sys.stdout):
             print(json.dumps(self.redact.tree(document), indent=2), file=sys.stdout, flush=True)  # noqa: T201
-
-    @staticmethod
-    def leave(exit_code: int) -> NoReturn:
-        """End the process at once, with what was written so far."""
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                stream.flush()
-        os._exit(exit_code)
 
     @cached_property
     def out(self) -> "Console":

@@ -7,11 +7,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
 from typing import Any
 
 from safeproducer import SafeProducer
-from safeproducer.cli.common.connection import BrokerErrors, await_topic, opened, topic_failure
+from safeproducer.cli.common.connection import BrokerErrors, opened, opened_reader, topic_failure
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import add_settings_arguments, read_settings, seconds
 from safeproducer.cli.common.stop import NOT_ALL_DELIVERED, Failure, StopRequest
@@ -81,22 +80,21 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
     embedded = "bootstrap.servers" not in settings
     in_steps = embedded and not args.file and args.records is None
     records, partitions = _records(args, in_steps, embedded), args.partitions or PARTITIONS
-    with StopRequest() as stop, ExitStack() as stack:
+    with ExitStack() as stack:
         cluster = stack.enter_context(embedded_cluster()) if embedded else None
         settings |= {} if cluster is None else {"bootstrap.servers": cluster.bootstrap}
         errors, topic = BrokerErrors(screen), f"{_CLIENT_ID}-{secrets.token_hex(4)}"
         producer = opened(SafeProducer, settings, errors)
         stack.callback(_close, producer)
-        wait = partial(await_topic, producer, settings=settings, errors=errors, timeout=args.connect_timeout, stop=stop)
-        wait(None)
+        opened_reader(settings, screen, args.connect_timeout)  # raises Failure if no broker answers
+        stop = stack.enter_context(StopRequest())
         if cluster is not None:
             cluster.create_topic(topic, partitions)
-        elif not stop:
+        else:
             try:
                 stack.enter_context(scratch_topic(settings, topic, partitions, keep=args.keep_topic))
             except KafkaException as error:
                 raise topic_failure(topic, error.args[0].name(), error.args[0].str()) from error
-        wait(topic)
         experiment, steps = Experiment(producer, errors, stop, topic, args.timeout), dict[str, Proof]()
         if cluster is not None and in_steps:
             steps = Steps(cluster, experiment, records, screen, str(settings["client.id"])).run()

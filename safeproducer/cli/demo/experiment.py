@@ -5,14 +5,14 @@ import os
 import sysconfig
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from safeproducer import DeliveryError, SafeProducer
-from safeproducer.cli.common.connection import BrokerErrors, serve
+from safeproducer.cli.common.connection import BrokerErrors
 from safeproducer.cli.common.stop import Failure, StopRequest
 from safeproducer.kafka.advice import advice, is_permanent
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
@@ -117,7 +117,7 @@ class Experiment:
 
     def serve(self, timeout: float = 0) -> None:
         """Take the delivery reports that are there, or wait up to `timeout` seconds for the first."""
-        serve(self.producer.poll, self._errors, timeout)
+        self._call(self.producer.poll, timeout)
 
     def drain(self) -> None:
         """Wait for the reports that are missing, until none came for the time-out: a slow link may take its time.
@@ -131,9 +131,16 @@ class Experiment:
                 seen, since = state, now
             if now - since >= (min(self._timeout, _FATAL_PATIENCE) if fatal else self._timeout):
                 break
-            serve(self.producer.flush, self._errors, min(_SLICE, self._timeout))
+            self._call(self.producer.flush, min(_SLICE, self._timeout))
         self.seconds = time.monotonic() - self.records[0].accepted_at if self.records else 0.0
         self.why_left = self.producer.explain(self.topic) if self.left else None
+
+    def _call(self, call: Callable[[float], int], timeout: float) -> None:
+        """Poll or flush; a fatal error, which they raise, is noted like any other error."""
+        try:
+            call(timeout)
+        except KafkaException as error:
+            self._errors(error.args[0])
 
     def _report(self, record: Line, error: KafkaError | None, message: Message) -> None:
         self.left -= 1

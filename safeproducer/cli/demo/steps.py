@@ -15,8 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from safeproducer import HoldReason, SafeProducer
-from safeproducer.cli.common.connection import BrokerErrors, extra
+from safeproducer.cli.common.connection import BrokerErrors
 from safeproducer.cli.common.screen import Screen
+from safeproducer.cli.common.stop import Failure
 from safeproducer.cli.demo.experiment import Experiment, Line, compare, flawless, total_of
 from safeproducer.policy.window import LEAST, TOPIC_CONFIG
 
@@ -56,8 +57,12 @@ TITLES = {
 
 def embedded_cluster() -> FakeCluster:
     """Failure if what it needs is not installed."""
-    with extra("the embedded brokers need", ", or name real brokers with --bootstrap-servers"):
+    try:
         from safeproducer.testing import FakeCluster  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        way_out = "pip install 'safeproducer[cli]', or name real brokers with --bootstrap-servers"
+        sentence = f"The package {error.name}, which the embedded brokers need, is not installed: {way_out}."
+        raise Failure(sentence, code="missing-package") from error
     # A rate is measured over two seconds instead of eleven, or a burst would be forgiven too long to watch.
     return FakeCluster(BROKERS, broker_config={"quota.window.num": "2"})
 

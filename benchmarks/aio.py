@@ -23,7 +23,7 @@ from typing import Any
 import aiokafka
 import confluent_kafka.aio
 
-from benchmarks.interleaved import Bystanders, show
+from benchmarks.interleaved import Bystanders, Spread, show
 from benchmarks.link import Link, link
 from benchmarks.table import Bar, conclude, disturbed, table
 from safeproducer import SafeProducer
@@ -32,6 +32,7 @@ from safeproducer.aio import AIOProducer, AsyncSafeProducer
 VALUE = b"x" * 100
 LINGER = 5
 TASKS = 1_000
+ROUNDS = 5
 GATHER = "send() and gather()"
 Await = Callable[[str, bytes], Awaitable[Any]]
 _topics = count(1)
@@ -124,6 +125,29 @@ class Speed:
     what: str
     rate: float
     cpu: float
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """AsyncSafeProducer's `figure` in units of another side's in the same round."""
+
+    side: str
+    what: str
+    figure: str
+    spread: Spread
+
+
+Rounds = dict[tuple[str, str], list[dict[str, float]]]
+"""By side and by what it did: the figures of each round."""
+
+
+def ratios(rounds: Rounds) -> list[Ratio]:
+    return [
+        Ratio(side, what, name, Spread.of([one[name] / other[name] for one, other in zip(mine, theirs, strict=True)]))
+        for (side, what), theirs in rounds.items()
+        if side not in (OURS, DROP_IN) and (mine := rounds.get((OURS, what)))
+        for name in theirs[0]
+    ]
 
 
 def percentile(took: list[float], share: float) -> float:
@@ -231,46 +255,53 @@ async def ticks(send: Callable[[str, bytes], Any], topic: str, records: int) -> 
 # --- the measurement -------------------------------------------------------------------------------------------------
 
 
-async def measured(way: Link, quick: bool) -> tuple[list[Latency], list[Speed], dict[str, float]]:
-    latencies, speeds, others = list[Latency](), list[Speed](), dict[str, float]()
-    records, seconds, each, rounds = (40, 3.0, 20, 2) if quick else (300, 10.0, 50, 5)
+async def measured(way: Link, quick: bool) -> tuple[dict[tuple[str, str], list[float]], Rounds, dict[str, float]]:
+    """Milliseconds of each await by side and what; the figures of each round; other figures."""
+    took: dict[tuple[str, str], list[float]] = {}
+    found: Rounds = {}
+    warm_up, records, seconds, each = (3, 8, 1.0, 20) if quick else (10, 60, 2.0, 50)
+
+    def note(side: str, what: str, one: list[float]) -> None:
+        took.setdefault((side, what), []).extend(one)
+        found.setdefault((side, what), []).append({"p50": statistics.median(one)})
+
     for rtt in (0.0, 20.0, 100.0):
         way.set_rtt(rtt)
         bootstrap, topic = (way.bootstrap if rtt else way.direct_bootstrap), f"aio-{next(_topics)}"
         way.create_topic(topic, 3)
-        for side in random.sample([*SIDES][:4], 4):
+        for side in in_turn([*SIDES][:4]):
             show(f"RTT {rtt:g} ms: {side}")
             async with SIDES[side](bootstrap) as send:
-                await one_by_one(send, topic, 10, 0)
-                took = await one_by_one(send, topic, records, 0.002)
-            latencies.append(Latency(side, f"one, RTT {rtt:g} ms", statistics.median(took), percentile(took, 0.99)))
+                await one_by_one(send, topic, warm_up, 0)
+                note(side, f"one, RTT {rtt:g} ms", await one_by_one(send, topic, records, 0.002))
     way.set_rtt(0)
     topic = f"aio-{next(_topics)}"
     way.create_topic(topic, 3)
     for rate in (2, 20, 100):
-        for side in (OURS, DROP_IN, AIOKAFKA, STOCK):
+        for side in in_turn([OURS, DROP_IN, AIOKAFKA, STOCK]):
             show(f"{rate}/s: {side}")
             async with SIDES[side](way.direct_bootstrap) as send:
                 if side != STOCK:
                     await one_by_one(send, topic, 3, 0)
-                took = await steadily(send, topic, rate, seconds)
-            latencies.append(Latency(side, f"{rate}/s", statistics.median(took), percentile(took, 0.99)))
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for _ in range(rounds):
-        for side in random.sample([*SIDES][:4], 4):
-            show(f"{TASKS} tasks: {side}")
-            async with SIDES[side](way.direct_bootstrap) as send:
-                await together(send, topic, TASKS, 2)
-                number = each if side != AIOKAFKA else max(5, each // 5)
-                lasted, used = await together(send, topic, TASKS, number)
-                row = TASKS * number / lasted, 1e6 * used / TASKS / number
-                found.setdefault((side, f"{TASKS} tasks"), []).append(row)
-                if side != DROP_IN:
-                    lasted, used = await gathered(send, topic, number := each * 400)
-                    found.setdefault((side, GATHER), []).append((number / lasted, 1e6 * used / number))
-    for name, rows in found.items():
-        speeds.append(Speed(*name, *(statistics.median(column) for column in zip(*rows, strict=True))))
+                note(side, f"{rate}/s", await steadily(send, topic, rate, seconds))
+    for side in in_turn([*SIDES][:4]):
+        show(f"{TASKS} tasks: {side}")
+        async with SIDES[side](way.direct_bootstrap) as send:
+            await together(send, topic, TASKS, 2)
+            number = each if side != AIOKAFKA else max(5, each // 5)
+            row = of_each(TASKS * number, *await together(send, topic, TASKS, number))
+            found.setdefault((side, f"{TASKS} tasks"), []).append(row)
+            if side != DROP_IN:
+                row = of_each(each * 400, *await gathered(send, topic, each * 400))
+                found.setdefault((side, GATHER), []).append(row)
+    others = await batches_and_ticks(way, topic, each)
+    show("")
+    return took, found, others
+
+
+async def batches_and_ticks(way: Link, topic: str, each: int) -> dict[str, float]:
     show("batches and ticks")
+    others = dict[str, float]()
     async with AsyncSafeProducer(config_of(way.direct_bootstrap)) as front:
         with SafeProducer(config_of(way.direct_bootstrap)) as producer:
             await batches(producer, front, topic, 5)
@@ -291,8 +322,16 @@ async def measured(way: Link, quick: bool) -> tuple[list[Latency], list[Speed], 
                 await ticks(front.submit_nowait, topic, 50_000)
             )
             gc.enable()
-    show("")
-    return latencies, speeds, others
+    return others
+
+
+def in_turn(sides: list[str]) -> list[str]:
+    """The sides of all rounds; in each of them all, in random order."""
+    return [side for _ in range(ROUNDS) for side in random.sample(sides, len(sides))]
+
+
+def of_each(records: int, seconds: float, cpu: float) -> dict[str, float]:
+    return {"rate": records / seconds, "cpu": 1e6 * cpu / records}
 
 
 def judged(latencies: list[Latency], speeds: list[Speed], others: dict[str, float]) -> list[Bar]:
@@ -337,13 +376,20 @@ def main() -> None:
     options = parser.parse_args()
     bystanders = Bystanders()
     with link() as way:
-        latencies, speeds, others = asyncio.run(measured(way, options.quick))
+        took, found, others = asyncio.run(measured(way, options.quick))
+    latencies = [Latency(*of, statistics.median(all_of), percentile(all_of, 0.99)) for of, all_of in took.items()]
+    speeds = [
+        Speed(*of, *(statistics.median(row[name] for row in rows) for name in ("rate", "cpu")))
+        for of, rows in found.items()
+        if "rate" in rows[0]
+    ]
     rows = [(one.what, one.side, f"{one.p50:.1f}", f"{one.p99:.1f}") for one in latencies]
     text = disturbed(bystanders.share()) + "\n\n" + table(("awaited", "by", "p50 ms", "p99 ms"), rows) + "\n\n"
     rows = [(one.what, one.side, f"{one.rate:.0f}", f"{one.cpu:.1f}") for one in speeds]
     text += table(("", "by", "records/s", "CPU us/record"), rows) + "\n\n"
     text += "\n".join(f"{name}: {figure:.2f}" for name, figure in others.items())
-    facts = {"latencies": list(map(asdict, latencies)), "speeds": list(map(asdict, speeds)), "others": others}
+    told: dict[str, list[Any]] = {"latencies": latencies, "speeds": speeds, "ratios": ratios(found)}
+    facts = {**{name: [asdict(each) for each in those] for name, those in told.items()}, "others": others}
     conclude(facts, text, judged(latencies, speeds, others), options.json, options.check)
 
 

@@ -29,18 +29,20 @@ class Timing:
 
 @dataclass(frozen=True)
 class Spread:
-    """Median and quartiles of one figure over the rounds."""
+    """Median and quartiles of one figure over the rounds, and its lowest and highest round."""
 
     low: float
     median: float
     high: float
+    least: float
+    most: float
 
     @classmethod
     def of(cls, figures: list[float]) -> Spread:
         if len(figures) == 1:
-            return cls(*figures * 3)
+            return cls(*figures * 5)
         low, median, high = statistics.quantiles(figures, n=4, method="inclusive")
-        return cls(low, median, high)
+        return cls(low, median, high, min(figures), max(figures))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import os
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +129,7 @@ def spread(rounds: Rounds, name: str, against: str, figure: Callable[[Run], floa
 
 def geometric(ratios: list[float]) -> Spread:
     """Their geometric mean, between their quartiles."""
-    quartiles = Spread.of(ratios)
-    return Spread(quartiles.low, statistics.geometric_mean(ratios), quartiles.high)
+    return replace(Spread.of(ratios), median=statistics.geometric_mean(ratios))
 
 
 def judged(comparison: Comparison, row: Row, rtt: float, rows: int) -> list[Bar]:

@@ -98,20 +98,20 @@ def write(facts: dict[str, Any]) -> list[str]:
 
 
 def compared(first: dict[str, Any], second: dict[str, Any]) -> tuple[list[str], int]:
-    """The ratios of a second report that lie beyond the quartiles of the first, and how many there are in both."""
+    """The ratios of a second report that lie beyond the range of the first, and how many there are in both."""
     ranges, now = (
         {each.name: each for case in facts["cases"].values() for each in figures_of(case)} for facts in (first, second)
     )
     both = [(ranges[name], each) for name, each in now.items() if name in ranges and ranges[name].low is not None]
-    beyond = [(old, new) for old, new in both if old.peer and not (old.low or 0) <= new.value <= (old.high or 0)]
-    return [f"{old.name}: {new.text}, before {old.low:.2f} to {old.high:.2f}" for old, new in beyond], len(both)
+    beyond = [f"{old.name}: {new.text}, before {old.range}" for old, new in both if not old.covers(new)]
+    return beyond, len(both)
 
 
 def beside(file: str) -> int:
     """1 when more than one of ten ratios lies beyond."""
     first, second = (json.loads(Path(each).read_text(encoding="utf-8")) for each in (file, FACTS))
     beyond, both = compared(first, second)
-    print(*beyond, f"{both - len(beyond)} of {both} ratios lie within the quartiles of {file}", sep="\n")
+    print(*beyond, f"{both - len(beyond)} of {both} ratios lie within the range of {file}", sep="\n")
     return 10 * len(beyond) > both
 
 

@@ -1,4 +1,4 @@
-"""Plots of figures beside a peer's, as SVG: a dot for the median, a line for the quartiles, on a logarithmic axis."""
+"""Plots of figures beside a peer's, as SVG: a dot for the median, a line for the range, on a logarithmic axis."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from benchmarks.report.figures import HIGHER, Figure
+from benchmarks.report.figures import Figure
 
 LEFT, WIDTH, ROW, TOP = 560, 1000, 26, 34
 TICKS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
@@ -39,11 +39,6 @@ LIGHT = Theme("#ffffff", "#1f2328", "#c9ced4", "#0a6640", "#a4341f")
 DARK = Theme("#0d1117", "#e6edf3", "#3d444d", "#4bc98d", "#ff9a85")
 
 
-def better(figure: Figure) -> bool:
-    """Whether SafeProducer's median is not behind the peer's, as far as the figure shows."""
-    return round(figure.value, 2) >= 1 if figure.better == HIGHER else round(figure.value, 2) <= 1
-
-
 def described(figures: Sequence[Figure]) -> str:
     """The alternative text."""
     return "; ".join(f"{each.label}: {each.text} times" for each in figures)
@@ -72,7 +67,7 @@ def plot(title: str, figures: Sequence[Figure]) -> str:
         parts.append(f'<path d="M{x} {TOP - 6}V{bottom}" stroke-width="{wide}"/>')
         parts.append(f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{tick:g}</text>')
     for number, each in enumerate(figures):
-        y, side = TOP + ROW * number + 10, "ahead" if better(each) else "behind"
+        y, side = TOP + ROW * number + 10, "behind" if each.peer_is_better else "ahead"
         label = each.label if len(each.label) <= LETTERS else f"{each.label[: LETTERS - 3]}..."
         parts.append(f'<text x="{LEFT}" y="{y + 4}" text-anchor="end">{escape(label)}</text>')
         if each.low and each.high:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from benchmarks.interleaved import Spread
 
 HIGHER, LOWER = "higher", "lower"
 
@@ -14,7 +16,8 @@ HIGHER, LOWER = "higher", "lower"
 class Figure:
     """A figure of SafeProducer divided by the peer's, or a number that was counted (`peer` is empty).
 
-    `name` is unique in the report, and documents name it. `low` and `high` are quartiles; None with one measurement.
+    `name` is unique in the report, and documents name it. `low` and `high` are the lowest and the highest round; None
+    with one measurement.
     """
 
     name: str
@@ -28,18 +31,31 @@ class Figure:
     @property
     def text(self) -> str:
         """As documents say it."""
-        if not self.peer:
-            return f"{self.value:g}"
-        if self.value < 0.1:
-            return f"{self.value:.2g}"
-        return f"{self.value:.{0 if self.value >= 10 else 1 if self.value >= 2 else 2}f}"
+        return self.shown(self.value)
+
+    @property
+    def range(self) -> str:
+        """From the lowest to the highest round; empty with one measurement."""
+        return "" if self.low is None or self.high is None else f"{self.shown(self.low)} to {self.shown(self.high)}"
 
     @property
     def peer_is_better(self) -> bool:
-        """Not within the quartiles, and not by less than the figure shows."""
-        if self.better == HIGHER:
-            return bool(self.peer) and round(max(self.value, self.high or 0), 2) < 1
-        return bool(self.peer) and round(min(self.value, self.value if self.low is None else self.low), 2) > 1
+        """By the median, and not by less than the figure shows."""
+        value = round(self.value, 2)
+        return bool(self.peer) and (value < 1 if self.better == HIGHER else value > 1)
+
+    def shown(self, value: float) -> str:
+        """With as many digits as the figure itself."""
+        if not self.peer:
+            return f"{value:g}"
+        if self.value < 0.1:
+            return f"{value:.2g}"
+        return f"{value:.{0 if self.value >= 10 else 1 if self.value >= 2 else 2}f}"
+
+    def covers(self, other: Figure) -> bool:
+        """Whether the other one lies within this one's range, as both are printed."""
+        low, new, high = (float(self.shown(each or 0)) for each in (self.low, other.value, self.high))
+        return low <= new <= high
 
 
 def slug(text: str) -> str:
@@ -53,7 +69,7 @@ def figure(
     """Of a number, or of a spread; `short` makes the name where the label is long."""
     name = slug(f"{case} {short or label}")
     if isinstance(value, Mapping):
-        return Figure(name, label, peer, value["median"], better, value["low"], value["high"])
+        return Figure(name, label, peer, value["median"], better, value["least"], value["most"])
     return Figure(name, label, peer, value, better)
 
 
@@ -123,34 +139,35 @@ def crash_loop(told: dict[str, Any]) -> Iterator[Figure]:
 
 def scale(told: dict[str, Any]) -> Iterator[Figure]:
     """Many partitions: a phase, from the first produce() to the last report."""
-    runs = {(*(run["case"][name] for name in ("topics", "partitions", "rtt")), run["way"]): run for run in told["runs"]}
-    for (topics, partitions, rtt, way), run in runs.items():
-        peer = runs.get((topics, partitions, rtt, "stock"))
-        for name, phase in run["phases"].items() if peer and way != "stock" else ():
-            theirs = peer["phases"].get(name)
-            if theirs and not phase["missing"] and not theirs["missing"]:
+    rounds: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for run in told["runs"]:
+        of = (*(run["case"][name] for name in ("topics", "partitions", "rtt")), run["way"])
+        rounds.setdefault(of, []).append(run["phases"])
+    for (topics, partitions, rtt, way), ours in rounds.items():
+        theirs = rounds.get((topics, partitions, rtt, "stock"), ()) if way != "stock" else ()
+        both = list(zip(ours, theirs, strict=False))
+        for name in both[0][0] if both else ():
+            if not any(one.get(name, {"missing": True})["missing"] for pair in both for one in pair):
                 where = f"{topics} topic{'s'[: topics - 1]} of {partitions}, answers after {rtt} ms"
                 label, short = f"{way}, {where}, {name} records", f"{way} {topics} of {partitions} {rtt} ms {name}"
-                yield figure("scale", f"{label}: time", STOCK, phase["wall"] / theirs["wall"], LOWER, f"{short} time")
-                yield figure("scale", f"{label}: CPU", STOCK, phase["cpu"] / theirs["cpu"], LOWER, f"{short} CPU")
+                for what, field in (("time", "wall"), ("CPU", "cpu")):
+                    ratios = [one[name][field] / other[name][field] for one, other in both]
+                    value = asdict(Spread.of(ratios)) if ratios[1:] else ratios[0]
+                    yield figure("scale", f"{label}: {what}", STOCK, value, LOWER, f"{short} {what}")
 
 
-OURS, OWN_DROP_IN = "AsyncSafeProducer", "its AIOProducer"
-"""The second one is for code that was written for confluent_kafka's."""
+AWAITED = {
+    "p50": ("median of an await", LOWER),
+    "cpu": ("CPU of a record", LOWER),
+    "rate": ("records a second", HIGHER),
+}
 
 
 def aio(told: dict[str, Any]) -> Iterator[Figure]:
     """Awaited records and many tasks, beside aiokafka and confluent_kafka's AIOProducer."""
-    late = {(each["what"], each["side"]): each["p50"] for each in told["latencies"]}
-    speed = {each["side"]: each for each in told["speeds"]}
-    for (what, side), p50 in late.items():
-        if side not in (OURS, OWN_DROP_IN) and (what, OURS) in late:
-            yield figure("aio", f"{what}: median of an await, of {side}", side, late[what, OURS] / p50, LOWER)
-    for side, each in speed.items():
-        if side not in (OURS, OWN_DROP_IN):
-            what, cpu, rate = each["what"], speed[OURS]["cpu"] / each["cpu"], speed[OURS]["rate"] / each["rate"]
-            yield figure("aio", f"{what}: CPU of a record, of {side}", side, cpu, LOWER)
-            yield figure("aio", f"{what}: records a second, of {side}", side, rate, HIGHER)
+    for each in told["ratios"]:
+        what, better = AWAITED[each["figure"]]
+        yield figure("aio", f"{each['what']}: {what}, of {each['side']}", each["side"], each["spread"], better)
 
 
 def spark(told: dict[str, Any]) -> Iterator[Figure]:

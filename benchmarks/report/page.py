@@ -9,16 +9,17 @@ from textwrap import fill
 from typing import Any
 
 from benchmarks.report.cases import Case
-from benchmarks.report.drawing import better, plot
+from benchmarks.report.drawing import plot
 from benchmarks.report.figures import HIGHER, Figure, slug
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs/benchmarks"
 FACTS = FOLDER / "report.json"
 HEAD = """\
-A figure with a peer is SafeProducer's divided by the peer's: the median of rounds in which both ran in turn, and its
-quartiles. *better* says which way is better. Below each case stands what other programs did meanwhile. Where they used
-more than a fifth of the machine, ratios of speed tell more about them than about producers.
+A figure with a peer is SafeProducer's divided by the peer's: the median of rounds in which both ran in turn, and the
+range from the lowest to the highest round; without a range it was measured once. *better* says which way is better.
+Below each case stands what other programs did meanwhile. Where they used more than a fifth of the machine, ratios of
+speed tell more about them than about producers.
 [Benchmarks](../../benchmarks/README.md) says how they are measured.
 """
 QUOTED = re.compile(r"\[([^\]\n]+)\]\(((?:[\w./-]*/)?report\.md#([\w-]+))\)")
@@ -51,14 +52,13 @@ def draw(case: Case, figures: list[Figure]) -> str:
     if not compared:
         return ""
     (FOLDER / f"{case.name}.svg").write_text(plot(case.title, compared), encoding="utf-8")
-    ahead = sum(map(better, compared))
+    ahead = sum(not each.peer_is_better for each in compared)
     return f"![{case.title}: in {ahead} of {len(compared)} figures it is not behind the peer]({case.name}.svg)\n"
 
 
 def row(figure: Figure) -> str:
     """Of the table of a case."""
-    spread = "" if figure.low is None or figure.high is None else f"{figure.low:.2f} to {figure.high:.2f}"
-    return f'| <a id="{figure.name}"></a>{figure.label} | {figure.text} | {spread} | {figure.better} |'
+    return f'| <a id="{figure.name}"></a>{figure.label} | {figure.text} | {figure.range} | {figure.better} |'
 
 
 def where_others_are_better(cases: list[tuple[Case, list[Figure]]]) -> Iterator[str]:
@@ -66,7 +66,8 @@ def where_others_are_better(cases: list[tuple[Case, list[Figure]]]) -> Iterator[
     behind = [(each, case) for case, figures in cases for each in figures if each.peer_is_better]
     behind.sort(key=lambda one: -(1 / one[0].value if one[0].better == HIGHER else one[0].value))
     for figure, case in behind:
-        yield f"| {figure.label} | {figure.text} | {figure.better} | [{case.title}](#{slug(case.title)}) |"
+        where = f"[{case.title}](#{slug(case.title)})"
+        yield f"| {figure.label} | {figure.text} | {figure.range} | {figure.better} | {where} |"
 
 
 def page(facts: Mapping[str, Any], cases: tuple[Case, ...]) -> str:
@@ -80,7 +81,7 @@ def page(facts: Mapping[str, Any], cases: tuple[Case, ...]) -> str:
         + fill(", ".join(f"{name} {version}" for name, version in versions.items()), 120, break_on_hyphens=False)
         + ".\n",
         "## Where others are better\n",
-        "| figure | times the peer's | better | case |\n|---|---|---|---|",
+        "| figure | times the peer's | range | better | case |\n|---|---|---|---|---|",
         *where_others_are_better(found),
         "",
     ]
@@ -93,7 +94,7 @@ def page(facts: Mapping[str, Any], cases: tuple[Case, ...]) -> str:
         parts += [f"{peer} failed: `{why}`\n" for peer, why in told.get("peers", {}).items()]
         if figures:
             parts.append(draw(case, figures))
-            parts += ["| figure | value | quartiles | better |\n|---|---|---|---|", *map(row, figures), ""]
+            parts += ["| figure | value | range | better |\n|---|---|---|---|", *map(row, figures), ""]
         others = f"; other programs used {told['others']:.0%} of the machine" if told["others"] is not None else ""
         parts.append(f"    {told['command']}\n\n{told['seconds']:.0f} s; load before and after: {load}{others}.\n")
     return "\n".join(parts).replace("\n\n\n", "\n\n")

@@ -10,10 +10,11 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
+from benchmarks.interleaved import Spread
 from benchmarks.report import __main__ as report
 from benchmarks.report.cases import CASES, Case
 from benchmarks.report.drawing import DARK, LIGHT, plot
-from benchmarks.report.figures import HIGHER, LOWER, Figure, figure, peers, quota, spark
+from benchmarks.report.figures import HIGHER, LOWER, Figure, aio, figure, peers, quota, scale, spark
 from benchmarks.report.page import FACTS, FOLDER, ROOT, figures_of, page, quoted, unknown, where_others_are_better
 
 DOCUMENTS = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")} - set(FOLDER.glob("*.md")))
@@ -85,7 +86,7 @@ def test_report_tells_the_machine_and_its_load(facts: dict[str, Any]) -> None:
 
 
 def test_page_begins_with_what_peers_do_better() -> None:
-    """The farthest first; within the quartiles nobody is better, nor by less than is shown."""
+    """The farthest first; nobody is better by less than is shown."""
     case = replace(CASES[0], name="a", title="A")
     others = [
         *FIGURES,
@@ -93,7 +94,7 @@ def test_page_begins_with_what_peers_do_better() -> None:
         Figure("a-same", "same", "a peer", 1.004, LOWER),
     ]
     rows = list(where_others_are_better([(case, others)]))
-    assert [row.split(" | ")[0] for row in rows] == ["| slow", "| CPU"]
+    assert [row.split(" | ")[0] for row in rows] == ["| slow", "| CPU", "| noise"]
     told = {"command": "scripts/bench a", "seconds": 1, "load": [1, 2], "others": 0.5, "failed": "", "figures": []}
     made = {"quick": False, "machine": {"cores": 1, "memory_gb": 1, "system": "x"}, "versions": {"x": "1"}}
     text = page({**made, "cases": {"a": {**told, "failed": "no broker"}}}, (case,))
@@ -106,7 +107,7 @@ def test_page_begins_with_what_peers_do_better() -> None:
 def test_two_reports_are_compared_by_their_ratios(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Those that have quartiles; more than one of ten beyond them is too many."""
+    """As they are printed, those that have a range; more than one of ten beyond it is too many."""
 
     def facts(*values: float) -> dict[str, Any]:
         figures = [Figure(f"f{number}", "f", "a peer", value, LOWER, 0.9, 1.1) for number, value in enumerate(values)]
@@ -116,18 +117,18 @@ def test_two_reports_are_compared_by_their_ratios(
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     first.write_text(json.dumps(facts(*[1.0] * 10)))
     monkeypatch.setattr(report, "FACTS", second)
-    for values, status in (((1.2, *[1.05] * 9), 0), ((1.2, 0.5, *[1.0] * 8), 1)):
+    for values, status in (((1.2, *[1.104] * 9), 0), ((1.2, 1.106, *[1.0] * 8), 1)):
         second.write_text(json.dumps(facts(*values)))
         assert report.beside(str(first)) == status
     assert capsys.readouterr().out.splitlines()[:2] == [
         "f0: 1.20, before 0.90 to 1.10",
-        f"9 of 10 ratios lie within the quartiles of {first}",
+        f"9 of 10 ratios lie within the range of {first}",
     ]
 
 
 def test_each_case_has_its_figures() -> None:
     """Of what the benchmarks print: names that documents may link to."""
-    spread = {"low": 1.0, "median": 2.0, "high": 3.0}
+    spread = asdict(Spread.of([1.0, 2.0, 3.0]))
     both = {"defaults": {"kafka-python": spread}, "at its best": {}}
     told = {"cases": [{"rtt": 5.0, "speed": both, "cpu": both}]}
     assert [each.name for each in peers(told)] == [
@@ -137,6 +138,14 @@ def test_each_case_has_its_figures() -> None:
     beside = {"crowded": 100.0, "others": 50.0}
     under = {"batches": {"stock": one, "safe": one}, "neighbours": {"stock": beside, "safe": beside}}
     assert [each.value for each in quota(under)] == [9, 1, 9, 1, 1.0, 1.0]
+    one = {"side": "a peer", "what": "1/s", "figure": "p50", "spread": spread}
+    told = [
+        *aio({"ratios": [one]}),
+        *scale({"runs": [ran("stock", 1), ran("auto", 2), ran("stock", 2), ran("auto", 6)]}),
+    ]
+    assert [(each.value, each.low, each.high) for each in told] == [(2, 1, 3), *[(2.5, 2, 3)] * 2]
+    assert [each.low for each in scale({"runs": [ran("stock", 1), ran("auto", 2)]})] == [None, None]
+    assert [*scale({"runs": [ran("stock", 1), ran("auto", 2, missing=1)]})] == []
     door = {"name": "a door", "to_idle": spread, "p90_to_idle": None}
     writes = {"rows": 5, "ratios": [{"title": "a / b", "throughput": spread, "cpu": spread}]}
     assert [(each.better, each.high) for each in spark({"writes": [writes], "triggers": [door]})] == [
@@ -144,6 +153,11 @@ def test_each_case_has_its_figures() -> None:
         (LOWER, 3),
         (LOWER, 3),
     ]
+
+
+def ran(way: str, took: float, missing: int = 0) -> dict[str, Any]:
+    phase = {"wall": took, "cpu": took, "missing": missing}
+    return {"way": way, "case": {"topics": 1, "partitions": 2, "rtt": 0}, "phases": {"first": phase}}
 
 
 def test_documents_get_the_figures_by_name() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, replace
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ ROW_ID = "sp-id"
 """The header that tells a row from all others, and not from its own copies."""
 NOW = 0
 """The timestamp of a row that has none: librdkafka puts its clock's time there."""
+_AT_ONCE = 1_000
 
 Header = tuple[str, bytes | None]
 
@@ -136,7 +137,7 @@ class Columns:
         """
         if self.ids is None:
             return self._given_headers()
-        ids = self.ids.to_pylist()
+        ids = _one_by_one(self.ids)
         if self.headers is None and not self.ids.null_count:
             return map(list, zip(zip(repeat(ROW_ID), ids, strict=False), strict=True))  # no Python code for a row
         pairs = zip(self._given_headers(), ids, strict=True)
@@ -151,7 +152,7 @@ class Columns:
         most = pc.min_max(lengths)["max"].as_py()
         if most and not lengths.null_count and most * self.rows == len(names):
             return self._alike(names, contents, most)
-        pairs = zip(names.to_pylist(), contents.to_pylist(), strict=True)
+        pairs = zip(_one_by_one(names), _one_by_one(contents), strict=True)
         return (list(islice(pairs, length)) if length else None for length in lengths.to_pylist())
 
     def _alike(self, names: Any, contents: Any, each: int) -> Iterator[list[Header] | None]:
@@ -166,8 +167,8 @@ class Columns:
                 columns.append(repeat((name[0].as_py(), content[0].as_py()), self.rows))
                 constant += 1
             else:
-                texts = repeat(name[0].as_py(), self.rows) if one_name else name.to_pylist()
-                columns.append(zip(texts, content.to_pylist(), strict=True))
+                texts = repeat(name[0].as_py(), self.rows) if one_name else _one_by_one(name)
+                columns.append(zip(texts, _one_by_one(content), strict=True))
         rows = map(list, zip(*columns, strict=True))
         return repeat(next(rows), self.rows) if constant == each else rows
 
@@ -207,6 +208,12 @@ def utf8(texts: Any) -> Any:
         valid = pa.array(found, texts.type)
         return pc.if_else(pc.equal(_binary(valid), _binary(texts)), valid, pa.scalar(None, texts.type))
     return texts
+
+
+def _one_by_one(column: Any) -> Iterator[Any]:
+    """Its values in Python, few at a time: those of a whole batch leave the processor's cache before they are used."""
+    firsts = range(0, len(column), _AT_ONCE)
+    return chain.from_iterable(column.slice(first, _AT_ONCE).to_pylist() for first in firsts)
 
 
 def _is_constant(column: Any) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from safeproducer.errors import NOT_ACCEPTED
 from safeproducer.pipeline.bulk import Block, Placing, placing, produce_block, produce_pairs, produce_records
 from safeproducer.policy.partitioner import murmur2
 from safeproducer.producer import engine_of
-from safeproducer.spark.columns import ANY_PARTITION, Columns
+from safeproducer.spark.columns import ANY_PARTITION, Columns, Header
 
 MOST_ROWS = 2_000
 """Most rows of a block, which is accepted when there is room for all of it."""
@@ -155,7 +156,7 @@ def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, repor
 def _loop(columns: Columns, topic: str | None, kafka: SafeProducer) -> tuple[Loop, int]:
     """The function that produces rows with these columns, and how many at once."""
     if columns.has_extras:
-        return partial(_with_extras, topic, kafka), _POLL_EVERY
+        return partial(_with_extras, topic, kafka, columns.all_headers()), _POLL_EVERY
     names = columns.topic_names(topic)
     if placings := _placings(kafka, names):
         return partial(_in_blocks, kafka, placings), columns.rows
@@ -214,9 +215,17 @@ def _placed(topic: str | None, produce: Produce, columns: Columns, callback: Cal
             again(name, value, key, partition, callback)
 
 
-def _with_extras(topic: str | None, kafka: SafeProducer, columns: Columns, callback: Callback, again: Again) -> None:
+def _with_extras(
+    topic: str | None,
+    kafka: SafeProducer,
+    all_headers: Iterator[list[Header] | None],
+    columns: Columns,
+    callback: Callback,
+    again: Again,
+) -> None:
+    """`all_headers`: of these rows, and behind them of the parts that come next: made once for all, by columns."""
     names, values, keys, timestamps = columns.topics(topic), columns.values(), columns.keys(), columns.timestamps()
-    extras, produce = columns.all_headers(), kafka.produce
+    extras, produce = islice(all_headers, columns.rows), kafka.produce
     distinct = len(set(values)) == len(values) or len(set(zip(names, values, keys, strict=True))) == len(values)
     engine = engine_of(kafka)
     if distinct and columns.topic is None and columns.partition is None and engine.route.goes_direct:

@@ -251,7 +251,7 @@ def test_rows_that_a_report_does_not_tell_apart_have_a_callback_of_their_own(clu
     "headers",
     [
         [[("h", b"1"), ("i", None)]] * 4,
-        [[("h", b"%d" % row), ("i", b"same")] for row in range(4)],
+        [[("h", b"%d" % row), ("i", b"same")] for row in range(COUNT)],
         [[(f"n{row}", b"x")] for row in range(4)],
         [[("h", one)] for one in (b"same", b"other", None, b"same")],
         [[("h", one)] for one in (None, None, b"other", None)],
@@ -263,7 +263,7 @@ def test_rows_that_a_report_does_not_tell_apart_have_a_callback_of_their_own(clu
 )
 def test_headers_by_columns_are_those_of_the_rows(headers: list[Any]) -> None:
     """Whether all rows have as many or not, and also of a part of a batch."""
-    columns = Columns.of(batch([b"x"] * 4, headers=pa.array(headers, HEADERS)), "t")
+    columns = Columns.of(batch([b"x"] * len(headers), headers=pa.array(headers, HEADERS)), "t")
     assert [one or None for one in columns.all_headers()] == [one or None for one in headers]
     assert [one or None for one in columns.slice(1, 2).all_headers()] == [one or None for one in headers[1:3]]
 

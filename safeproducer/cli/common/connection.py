@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from safeproducer import SafeProducer
+from safeproducer.cli.common.admin_settings import admin_settings
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure
@@ -24,15 +25,14 @@ _TIMEOUT = 3.0
 def why_refused(reason: str, settings: Mapping[str, Setting]) -> str | None:
     """Return OpenSSL's words for the fault in the certificate, None if they cannot be had.
 
-    ``reason`` is librdkafka's, which begins with the broker's address. Makes one TLS handshake with that broker,
-    verified by the same authority, and sends nothing over it.
+    ``reason`` is librdkafka's, which begins with the broker's address. Makes one TLS handshake with that broker by the
+    same settings, and sends nothing over it.
     """
     address = _ADDRESS.match(reason)
     if address is None:
         return None
-    authority = settings.get("ssl.ca.location")
     try:
-        context = ssl.create_default_context(cafile=authority if isinstance(authority, str) else None)
+        context = admin_settings(settings).context or ssl.create_default_context()
         with (
             socket.create_connection((address[1], int(address[2])), _TIMEOUT) as connection,
             context.wrap_socket(connection, server_hostname=address[1]),
@@ -40,7 +40,7 @@ def why_refused(reason: str, settings: Mapping[str, Setting]) -> str | None:
             return None
     except ssl.SSLCertVerificationError as error:
         return error.verify_message
-    except (OSError, ValueError):
+    except (Failure, OSError, ValueError):
         return None
 
 

@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from safeproducer.cli.common.screen import Screen
@@ -13,6 +12,10 @@ from safeproducer.kafka.properties import is_sensitive
 
 Setting = str | int | float | bool | None
 
+_BLANKS = " \t\f"
+_LINE = re.compile(r"[ \t\f]*(?:[#!][^\r\n]*|((?:\\(?:\r\n|[\s\S])|[^\\\r\n])+))")
+"""A comment, or a line with those that continue it. A backslash takes what follows it, be it the end of the line."""
+_CONTINUED = re.compile(r"\\(?:\r\n|[\r\n])[ \t\f]*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _SPLIT = re.compile(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)", re.DOTALL)
@@ -35,38 +38,15 @@ def read_config_file(path: str) -> dict[str, Setting]:
 
 def parse_properties(text: str) -> dict[str, Setting]:
     """Parse Java's properties format; a later line wins over an earlier one of the same name."""
-    settings: dict[str, Setting] = {}
-    for line in _logical_lines(text):
-        found = _SPLIT.match(line)
-        if found:
-            settings[_unescape(found[1])] = _unescape(found[2])
-    return settings
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Yield lines without comments and blanks, with continuation lines joined."""
-    pending = ""
-    for raw in re.split(r"\r\n|\n|\r", text):
-        line = raw.lstrip(" \t\f")
-        if not pending and (not line or line[0] in "#!"):
-            continue
-        # An odd number of backslashes at the end continues the line; an even number is escaped backslashes.
-        backslashes = len(line) - len(line.rstrip("\\"))
-        if backslashes % 2:
-            pending += line[:-1]
-            continue
-        yield pending + line
-        pending = ""
-    if pending:
-        yield pending
+    lines = filter(None, (_CONTINUED.sub("", line).lstrip(_BLANKS) for line in _LINE.findall(text)))
+    pairs = (found.groups() for line in lines if (found := _SPLIT.match(line)))
+    return {_unescape(name): _unescape(value) for name, value in pairs}
 
 
 def _unescape(text: str) -> str:
     def plain(found: re.Match[str]) -> str:
         escape = found[1]
-        if len(escape) == 5:
-            return chr(int(escape[1:], 16))
-        return _NAMED.get(escape, escape)
+        return chr(int(escape[1:], 16)) if len(escape) == 5 else _NAMED.get(escape, escape)
 
     return _ESCAPE.sub(plain, text)
 
@@ -94,28 +74,15 @@ _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
 
 
 def add_settings_arguments(parser: argparse.ArgumentParser, *, servers_help: str) -> None:
-    group = parser.add_argument_group("connection")
-    group.add_argument("--bootstrap-servers", metavar="HOST:PORT[,...]", help=servers_help)
-    group.add_argument(
-        "--config-file",
-        metavar="FILE",
-        help="settings of the producer, as Java-style properties or a JSON object; the place for passwords "
-        f"(default: the file named by the environment variable {CONFIG_FILE_VARIABLE})",
-    )
-    group.add_argument(
-        "--config",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="one setting of the producer; repeatable; wins over --config-file",
-    )
-    group.add_argument(
-        "--connect-timeout",
-        metavar="S",
-        type=seconds,
-        default=10.0,
-        help="seconds to wait for a broker and the topic before anything is read (default: 10)",
-    )
+    add = parser.add_argument_group("connection").add_argument
+    add("--bootstrap-servers", metavar="HOST:PORT[,...]", help=servers_help)
+    where = f"(default: the file named by the environment variable {CONFIG_FILE_VARIABLE})"
+    of_file = "settings of the producer, as Java-style properties or a JSON object; the place for passwords"
+    add("--config-file", metavar="FILE", help=f"{of_file} {where}")
+    of_one = "one setting of the producer; repeatable; wins over --config-file"
+    add("--config", metavar="NAME=VALUE", action="append", default=[], help=of_one)
+    patience = "seconds to wait for a broker before anything is read (default: 10)"
+    add("--connect-timeout", metavar="S", type=seconds, default=10.0, help=patience)
 
 
 def seconds(text: str) -> float:

@@ -57,18 +57,17 @@ _SHOWN: dict[str, Callable[..., str]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=tuple(_TAKES), help="what to do")
-    parser.add_argument("--reassignment", metavar="FILE", help="moves as kafka-reassign-partitions takes them")
-    parser.add_argument("--ongoing", action="store_true", help="plan for the moves that run")
-    parser.add_argument("--rate", metavar="R", type=rate, help="bytes per second of each broker and side, like 50MB")
-    parser.add_argument(
-        "--within", metavar="T", type=duration, help="find the rate with which the moves end in time, like 2h"
-    )
-    parser.add_argument("--replace", action="store_true", help="throttle: set rates that somebody has set, too")
-    parser.add_argument("--yes", action="store_true", help="throttle, clear: make the changes without a question")
-    parser.add_argument("--measure", metavar="S", type=seconds, default=5.0, help="measure bytes in for S seconds (5)")
-    parser.add_argument("--json", action="store_true", help="write the result as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no tables; findings are still shown")
+    add = parser.add_argument
+    add("action", choices=tuple(_TAKES), help="what to do")
+    add("--reassignment", metavar="FILE", help="moves as kafka-reassign-partitions takes them")
+    add("--ongoing", action="store_true", help="plan for the moves that run")
+    add("--rate", metavar="R", type=rate, help="bytes per second of each broker and side, like 50MB")
+    add("--within", metavar="T", type=duration, help="find the rate with which the moves end in time, like 2h")
+    add("--replace", action="store_true", help="throttle: set rates that somebody has set, too")
+    add("--yes", action="store_true", help="throttle, clear: make the changes without a question")
+    add("--measure", metavar="S", type=seconds, default=5.0, help="measure bytes in for S seconds (5)")
+    add("--json", action="store_true", help="write the result as JSON")
+    add("--quiet", action="store_true", help="no tables; findings are still shown")
     add_settings_arguments(parser, servers_help="brokers to start from")
 
 
@@ -164,14 +163,13 @@ def read_reassignment(path: str) -> Target:
 
 
 def _entry(entry: Any, path: str) -> tuple[TopicPartition, tuple[int, ...]]:
-    values: dict[str, Any] = entry if isinstance(entry, dict) else {}
-    topic, partition, brokers = (values.get(name) for name in ("topic", "partition", "replicas"))
-    brokers = brokers if isinstance(brokers, list) and brokers else [None]
-    numbers = all(type(one) is int and one >= 0 for one in [partition, *brokers])
-    if not isinstance(topic, str) or not numbers or len(set(brokers)) < len(brokers):
-        form = '{"topic": NAME, "partition": NUMBER, "replicas": [different brokers]}'
-        raise Failure(f"--reassignment {path}: {json.dumps(entry)[:80]} is not {form}.")
-    return (topic, values["partition"]), tuple(brokers)
+    match entry:
+        case {"topic": str(topic), "partition": partition, "replicas": [_, *_] as brokers} if all(
+            type(one) is int and one >= 0 for one in (partition, *brokers)
+        ) and len(set(brokers)) == len(brokers):
+            return (topic, partition), tuple(brokers)
+    form = '{"topic": NAME, "partition": NUMBER, "replicas": [different brokers]}'
+    raise Failure(f"--reassignment {path}: {json.dumps(entry)[:80]} is not {form}.")
 
 
 def _draw(action: str, document: Document, screen: Screen) -> None:

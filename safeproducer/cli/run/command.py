@@ -8,7 +8,9 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from getopt import GetoptError, getopt
+from itertools import takewhile
 from pathlib import Path
 from typing import get_args
 
@@ -21,6 +23,8 @@ _MODE, _SUMMARY = "SAFEPRODUCER_RUN_MODE", "SAFEPRODUCER_RUN_SUMMARY"
 """Read by safeproducer/takeover, which this command must not import: an application may have another interpreter."""
 _FOLDER = os.path.join("safeproducer", "takeover", "path")
 _WITH_VALUE = ("--mode", "--summary")
+_FLAGS, _LONG_FLAGS = "bBdEhiIOPqRsStuvVx?W:X:c:m:", ["check-hash-based-pycs="]
+"""Those of Python."""
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*w?(?:\.exe)?$", re.IGNORECASE)
 PARSER = {
     "help": "start an application with its confluent_kafka producers replaced, or observed",
@@ -110,25 +114,12 @@ def _shebang(found: str | None) -> list[str]:
 
 
 def _ignores_environment(words: Sequence[str]) -> str | None:
-    """The flag of Python that makes it do so."""
-    if words and _PYTHON.match(os.path.basename(words[0])):
-        for flag in _flags(words[1:]):
-            if flag in "IE":
-                return f"-{flag}"
-    return None
-
-
-def _flags(words: Sequence[str]) -> Iterator[str]:
-    """Python's flags of one letter in front of its script, module or text."""
-    left = iter(words)
-    for word in left:
-        if not word.startswith("-") or word == "-":
-            return
-        for place, flag in enumerate(word[1:] if not word.startswith("--") else ""):
-            if flag in "cm":
-                return
-            yield flag
-            if flag in "WX":  # the rest is its value, or the next word is
-                if place == len(word) - 2:
-                    next(left, None)
-                break
+    """The flag of Python that makes it do so, of those in front of its script, module or text."""
+    if not words or not _PYTHON.match(os.path.basename(words[0])):
+        return None
+    try:
+        found, _ = getopt(words[1:], _FLAGS, _LONG_FLAGS)
+    except GetoptError:  # Python refuses it, too
+        return None
+    flags = takewhile(lambda flag: flag not in ("-c", "-m"), (flag for flag, _ in found))
+    return next((flag for flag in flags if flag in ("-I", "-E")), None)

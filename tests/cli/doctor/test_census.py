@@ -26,7 +26,7 @@ def state(number: int, sequence: int = 0, age: float = 0.0, **more: bool) -> Rem
     return RememberedId(number, sequence, NOW - age, **more)
 
 
-def test_an_id_counts_once_in_however_many_partitions() -> None:
+def test_an_id_counts_once() -> None:
     """Entries are what brokers keep in memory, IDs are producers."""
     found = count([state(1), state(2)], [state(1)], [])
     assert (found.ids, found.distinct_ids, found.small_ids) == (3, 2, 2)

@@ -68,7 +68,7 @@ def test_no_finding_exits_0() -> None:
     assert check(Examined(100)) == []
 
 
-def test_more_small_ids_in_an_hour_than_allowed_are_churn() -> None:
+def test_churn() -> None:
     """Strictly more. Nobody but the ledger can say whose they are, and that is said."""
     finding = only(examined(topic("calm", small=100), topic("churned", small=101)))
     assert (finding.severity, finding.code, finding.topic) == (Severity.WARNING, "producer-id-churn", "churned")
@@ -83,7 +83,7 @@ def test_more_small_ids_in_an_hour_than_allowed_are_churn() -> None:
     ("timeout", "expiration", "found"),
     [(300.0, 440.0, True), (300.0, 440.001, False), (None, DAY, True), (86_260.0, DAY, True), (300.0, DAY, False)],
 )
-def test_the_static_rule_is_strict(timeout: float | None, expiration: float, found: bool) -> None:
+def test_static_rule(timeout: float | None, expiration: float, found: bool) -> None:
     """message.timeout.ms + 2 x socket.timeout.ms + 10 s and the margin are less than what the broker remembers."""
     configuration = Configuration(timeout, 60.0, idempotent=True)
     brokers = (broker(1, expiration),)
@@ -91,7 +91,7 @@ def test_the_static_rule_is_strict(timeout: float | None, expiration: float, fou
     assert [(one.code, one.broker) for one in findings] == [("expiration-below-timeout", 1)] * found
 
 
-def test_the_static_rule_needs_a_configuration_with_idempotence() -> None:
+def test_static_rule_needs_idempotence() -> None:
     """Without one nothing is known of time-outs; without idempotence a retry may be written twice anyway."""
     short = (broker(1, 60.0),)
     assert codes(examined(topic(small=1), brokers=short, configuration=None)) == []
@@ -159,7 +159,7 @@ def test_no_topic_may_be_a_right_that_is_missing() -> None:
     assert exit_code([finding]) == 0
 
 
-def test_partitions_that_nobody_told_of() -> None:
+def test_partitions_not_told() -> None:
     """Partitions with the same reason are told together."""
     lost = [
         PartitionCensus(number, None, error=Refused("LEADER_NOT_AVAILABLE", "it has no leader")) for number in range(5)
@@ -211,7 +211,7 @@ def test_an_hour_that_a_lower_limit_used_up() -> None:
     assert "a lower limit" in message
 
 
-def test_ids_of_another_cluster_are_told_as_possible() -> None:
+def test_ids_that_may_be_of_another_cluster() -> None:
     """Where this host has no ledger of the cluster, numbers may be those of others."""
     flooded = replace(
         examined(topic(small=150, of_this_host={"a.py:7 in view": [1, 2]})), host=Host([LedgerCensus("k2", 9, 0.0)])
@@ -233,7 +233,7 @@ def test_a_flood_from_this_host_has_the_cure_of_its_pattern() -> None:
     assert finding.cure == "Make one producer."
 
 
-def test_ids_whose_number_is_not_known_are_told_by_their_time() -> None:
+def test_ids_of_unknown_number() -> None:
     """Of the hour and the cluster only: a producer that lived for a moment may have missed its number."""
 
     def taken(at: float, number: int | None = None) -> KnownId:
@@ -297,9 +297,7 @@ def replicated(
         (IN_SYNC._replace(leader=None, in_sync=frozenset()), 1, [("in-sync-below-minimum", Severity.ERROR)]),
     ],
 )
-def test_a_replica_that_is_missing_matters_at_the_minimum(
-    one: Replicas, minimum: int, found: list[tuple[str, Severity]]
-) -> None:
+def test_a_missing_replica(one: Replicas, minimum: int, found: list[tuple[str, Severity]]) -> None:
     """A complete set is healthy, even at the minimum; Kafka asks for no more replicas than there are."""
     assert [(finding.code, finding.severity) for finding in check(replicated(one, minimum=minimum))] == found
 
@@ -346,9 +344,7 @@ def test_a_topic_whose_configs_are_not_told_has_no_minimum() -> None:
         ("", None, []),
     ],
 )
-def test_a_throttle_that_no_move_needs_is_left_over(
-    text: str, rate: float | None, found: list[tuple[str, Severity]]
-) -> None:
+def test_a_throttle_left_over(text: str, rate: float | None, found: list[tuple[str, Severity]]) -> None:
     """As `replication status` has it. A move needs the lists of its topic."""
     findings = check(replicated(IN_SYNC, text=text, rate=rate))
     assert [(one.code, one.severity) for one in findings] == found

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,7 +18,7 @@ from safeproducer.cli.doctor.checks import CHECKS
 from safeproducer.cli.doctor.cluster import ClusterLook
 from safeproducer.cli.doctor.report import Report
 from safeproducer.producer_ids import ledger_places
-from safeproducer.producer_ids.guard import Guard, guard_of
+from safeproducer.producer_ids.guard import guard_of
 from safeproducer.producer_ids.ledger_places import Place
 from safeproducer.testing import FakeCluster
 from tests.cli.doctor import test_census as counting
@@ -33,24 +34,6 @@ AT_MINIMUM = [("in-sync-at-minimum", Severity.WARNING)]
 LEFT_OVER = [("replication-throttle-left-over", Severity.WARNING)]
 
 
-class Bench:
-    """What the tests of the command are given."""
-
-    def __init__(self, scratch: Path) -> None:
-        self.scratch = scratch
-        self.command = CommandHere(scratch)
-        self.ledger = str(scratch / "ledger")
-        self.command.environment["SAFEPRODUCER_PRODUCER_IDS_LEDGER"] = self.ledger
-
-    @property
-    def place(self) -> Place:
-        return Place(self.ledger)
-
-    @property
-    def guard(self) -> Guard:
-        return guard_of(here.IDENTITY, self.place)
-
-
 @pytest.fixture(scope="module")
 def flooded() -> Iterator[FakeCluster]:
     """As the tests of the command have it."""
@@ -60,6 +43,18 @@ def flooded() -> Iterator[FakeCluster]:
         running.write(made, "calm", 1)
         running.write(made, "churned", 5)
         yield made
+
+
+def small_in_any(one: Any, other: Any) -> Any:
+    return real_merged(one, other)._replace(small=one.small or other.small)
+
+
+def raising(answer: Any) -> Any:
+    return [producer_states._state(row) for row in producer_states._checked(answer)["active_producers"]]
+
+
+def of_any_ledger(self: host.Host, begin: float, end: float) -> list[str]:
+    return [one.line for ledger in self.ledgers for one in ledger.ids if one.at < end]
 
 
 def over_all_topics(self: ClusterLook, *args: Any) -> None:
@@ -112,250 +107,110 @@ def failing_before_the_host(*_: Any, **__: Any) -> host.Host:
     raise Failure("nobody answers")
 
 
-Test = Callable[[Bench, FakeCluster], object]
+def without(check: Any) -> Any:
+    return tuple(one for one in CHECKS if one is not check)
 
 
-def once(test: Callable[..., object], *args: Any) -> Test:
-    return lambda *_: test(*args)
+BUGS: dict[str, tuple[Any, str, Any, Callable[..., object], tuple[Any, ...]]] = {}
 
 
-def run_here(test: Callable[..., object]) -> Test:
-    return lambda bench, _: test(bench.command)
+def bug(what: str, owner: Any, name: str, broken: Any, test: Callable[..., object], *args: Any) -> None:
+    """Plant it in place of `name`. The test is called with `args`, and with the fixtures that it names."""
+    BUGS[what] = owner, name, broken, test, args
 
 
-def run_at(test: Callable[..., object]) -> Test:
-    return lambda bench, flooded: test(bench.command, flooded)
+SMALL, is_small = census.SMALL, counting.test_an_id_is_small_where_it_is_small_in_each_partition
+bug("the limit of small IDs is off by one", census, "SMALL", SMALL + 1, is_small, (SMALL,), 0)
+bug("the limit of small IDs is off by one, downwards", census, "SMALL", SMALL - 1, is_small, (SMALL - 1,), 1)
+bug("an ID is small where it is small in any partition", census, "_merged", small_in_any, is_small, (0, SMALL), 0)
+bug("an ID counts in each partition", counting, "census", of_each_partition, counting.test_an_id_counts_once)
+flooded_alone, hour_ends = running.test_a_topic_that_is_flooded_is_named_alone, counting.test_the_busiest_hour_ends
+bug("the busiest hour is taken over all topics", ClusterLook, "run", over_all_topics, flooded_alone)
+bug("the busiest hour is any of the days", census, "DAY", 9 * census.DAY, hour_ends)
+bug("the busiest hour is two", census, "HOUR", 2 * census.HOUR, hour_ends)
+of_transactions = lambda moments, now: real_busiest([now] * 2, now)  # noqa: E731
+transactional = counting.test_transactional_ids_are_apart
+bug("the busiest hour has IDs of transactions, too", census, "busiest_hour", of_transactions, transactional)
+
+of_all, its_cluster = property(lambda self: self.ledgers), here.test_an_id_is_looked_up_in_the_ledger_of_its_cluster
+bug("own IDs are not joined", ClusterLook, "run", not_joined, running.test_ids_of_this_host_have_their_line)
+bug("own IDs have no line", host.Host, "lines", {}, here.test_ids_have_their_line)
+bug("lines of another cluster are told", host.Host, "unknown", of_any_ledger, judging.test_ids_of_unknown_number)
+bug("IDs are looked up in all ledgers", host.Host, "joined", of_all, its_cluster)
+pattern_of_cluster = here.test_a_line_has_the_pattern_of_its_cluster
+bug("a line has the pattern of any cluster", host.Host, "joined", of_all, pattern_of_cluster)
+bug(
+    "IDs of another cluster are told as certain", checks, "_OTHERS", "", judging.test_ids_that_may_be_of_another_cluster
+)
+never, its_ledger = property(lambda self: False), judging.test_the_limit_of_a_configuration_is_that_of_its_ledger
+bug("a configuration judges all ledgers", host.Host, "asks", never, its_ledger)
+
+ninety_nine = property(lambda self: 99, lambda self, _: None)
+bug("as many as allowed are churn", Examined, "rate", ninety_nine, judging.test_no_finding_exits_0)
+strict, two, one_million = (300.0, 440.0, True), (judging.TWO, 2, AT_MINIMUM), ("*", 1e6, LEFT_OVER)
+for what, check, test, args in (
+    ("churn is well", checks.producer_id_churn, judging.test_churn, ()),
+    ("retries that outlive an expiration are well", checks.expiration_below_timeout, judging.test_static_rule, strict),
+    ("a broker that does not tell is well", checks.expiration_unreadable, judging.test_a_broker_that_does_not_tell, ()),
+    ("a used-up hour is well", checks.host_over_limit, judging.test_a_host_that_has_used_up_its_hour, ()),
+    ("a right that is missing is swallowed", checks.rights_missing, judging.test_rights_on_topics, ()),
+    ("what leaders did not tell is left out", checks.partition_unreadable, judging.test_partitions_not_told, ()),
+    ("brokers may differ", checks.expiration_differs, judging.test_brokers_that_differ, ()),
+    ("a replica may be missing", checks.replicas_in_sync, judging.test_a_missing_replica, two),
+    ("a throttle may be left over", checks.throttle_left_over, judging.test_a_throttle_left_over, one_million),
+    ("a move is not told", checks.replicas_move, judging.test_a_move_is_told_once_for_each_topic, ()),
+    ("a damaged ledger is well", checks.ledger_not_kept, judging.test_a_ledger_that_is_not_kept, ()),
+):
+    bug(what, checks, "CHECKS", without(check), test, *args)
+not_strict = lambda timeout, socket, seconds: real_unsafe(timeout, socket, seconds + 0.001)  # noqa: E731
+bug("the static rule is not strict", checks, "unsafe", not_strict, judging.test_static_rule, *strict)
+costly, first = (instead(checks.expiration_below_timeout, other) for other in (at_all_costs, of_the_first_broker))
+bug("the static rule without idempotence", checks, "CHECKS", costly, judging.test_static_rule_needs_idempotence)
+bug("the static rule for one broker", checks, "CHECKS", first, running.test_time_outs_against_each_broker)
+whatever_moves = lambda facts, brokers, moving: real_left_over(facts, brokers, ())  # noqa: E731
+bug("any throttle is left over", checks, "left_over", whatever_moves, judging.test_a_throttle_left_over, *one_million)
+
+rights = running.test_without_rights_there_are_findings
+bug("a right that is missing is no right", checks, "_NO_RIGHT", {"CLUSTER_AUTHORIZATION_FAILED"}, rights)
+bug("a topic that is refused takes others with it", producer_states, "_producers", raising, rights)
+topics_alone, configs_hidden = {"TOPIC_AUTHORIZATION_FAILED"}, running.test_brokers_that_do_not_show_their_configs
+bug("the right on the cluster is no right", checks, "_NO_RIGHT", topics_alone, configs_hidden)
+nobody, one = running.test_no_broker_answers_at_the_address, property(lambda self: 1)
+bug("exit code 0 with warnings", report, "exit_code", swallowed, running.test_a_warning_is_a_failure)
+any_finding = lambda found: int(bool(found))  # noqa: E731
+bug("exit code 1 for what is no warning", report, "exit_code", any_finding, running.test_an_info_is_no_finding)
+bug("exit code 1 for a topic that is not there", Report, "exit_code", one, running.test_a_topic_that_does_not_exist)
+bug("exit code 1 where nobody answers", Report, "exit_code", one, nobody)
+bug("the host is not shown where nobody answers", command, "read_host", failing_before_the_host, nobody)
+no_directory, no_paths = running.test_doctor_makes_no_directory, here.test_without_paths_lines_are_numbered
+bug("it makes the ledger's directory", command, "read_host", writing, no_directory)
+bug("settings make the ledger's directory", ledger_places, "unusable", ledger_places.problem, no_directory)
+topics_of_kafka = running.test_topics_of_kafka_itself_are_left_out
+bug("the coordinators' topics are counted", cluster, "_OF_KAFKA", frozenset(), topics_of_kafka)
+a_day = lambda brokers: {broker.number: census.DAY for broker in brokers}  # noqa: E731
+bug("it forgets after a day everywhere", cluster, "expirations", a_day, running.test_ids_that_are_about_to_expire)
+by_default = lambda self, rate: max(0.0, self.used - 3564.0)  # noqa: E731
+by_rate = here.test_the_hour_is_used_up_by_the_rate_that_is_given
+bug("the rate of the ledger is the default", host.LedgerReading, "wait", by_default, by_rate)
+used_up = running.test_a_host_that_has_used_up_its_hour
+bug("a line is shown with --no-paths", host._Lines, "line", lambda self, site: str(site), used_up)
+bug("a directory is shown with --no-paths", host._Lines, "text", lambda self, sentence, place: sentence, no_paths)
 
 
-def left_out(check: Any, test: Callable[..., object], *args: Any) -> tuple[Any, str, Any, Test]:
-    return checks, "CHECKS", tuple(one for one in CHECKS if one is not check), once(test, *args)
-
-
-BUGS: dict[str, tuple[Any, str, Any, Test]] = {
-    "the limit of small IDs is off by one": (
-        census,
-        "SMALL",
-        census.SMALL + 1,
-        once(counting.test_an_id_is_small_where_it_is_small_in_each_partition, (census.SMALL,), 0),
-    ),
-    "the limit of small IDs is off by one, downwards": (
-        census,
-        "SMALL",
-        census.SMALL - 1,
-        once(counting.test_an_id_is_small_where_it_is_small_in_each_partition, (census.SMALL - 1,), 1),
-    ),
-    "an ID is small where it is small in any partition": (
-        census,
-        "_merged",
-        lambda one, other: real_merged(one, other)._replace(small=one.small or other.small),
-        once(counting.test_an_id_is_small_where_it_is_small_in_each_partition, (0, census.SMALL), 0),
-    ),
-    "the busiest hour is taken over all topics": (
-        ClusterLook,
-        "run",
-        over_all_topics,
-        run_at(running.test_a_topic_that_is_flooded_is_named_alone),
-    ),
-    "the busiest hour is any of the days": (census, "DAY", 9 * census.DAY, once(counting.test_the_busiest_hour_ends)),
-    "the busiest hour is two": (census, "HOUR", 2 * census.HOUR, once(counting.test_the_busiest_hour_ends)),
-    "the busiest hour has IDs of transactions, too": (
-        census,
-        "busiest_hour",
-        lambda moments, now: real_busiest([now] * 2, now),
-        once(counting.test_transactional_ids_are_apart),
-    ),
-    "an ID counts in each partition": (
-        counting,
-        "census",
-        of_each_partition,
-        once(counting.test_an_id_counts_once_in_however_many_partitions),
-    ),
-    "own IDs are not joined": (ClusterLook, "run", not_joined, run_here(running.test_ids_of_this_host_have_their_line)),
-    "own IDs have no line": (
-        host.Host,
-        "lines",
-        {},
-        lambda bench, _: here.test_ids_have_their_line(bench.place, bench.guard),
-    ),
-    "lines of another cluster are told": (
-        host.Host,
-        "unknown",
-        lambda self, begin, end: [one.line for ledger in self.ledgers for one in ledger.ids if one.at < end],
-        once(judging.test_ids_whose_number_is_not_known_are_told_by_their_time),
-    ),
-    "IDs are looked up in all ledgers": (
-        host.Host,
-        "joined",
-        property(lambda self: self.ledgers),
-        lambda bench, _: here.test_an_id_is_looked_up_in_the_ledger_of_its_cluster(bench.place, bench.guard),
-    ),
-    "a line has the pattern of any cluster": (
-        host.Host,
-        "joined",
-        property(lambda self: self.ledgers),
-        lambda bench, _: here.test_a_line_has_the_pattern_of_its_cluster(bench.place, bench.guard),
-    ),
-    "IDs of another cluster are told as certain": (
-        checks,
-        "_OTHERS",
-        "",
-        once(judging.test_ids_of_another_cluster_are_told_as_possible),
-    ),
-    "a configuration judges all ledgers": (
-        host.Host,
-        "asks",
-        property(lambda self: False),
-        once(judging.test_the_limit_of_a_configuration_is_that_of_its_ledger),
-    ),
-    "as many as allowed are churn": (
-        Examined,
-        "rate",
-        property(lambda self: 99, lambda self, _: None),
-        once(judging.test_no_finding_exits_0),
-    ),
-    "churn is well": left_out(checks.producer_id_churn, judging.test_more_small_ids_in_an_hour_than_allowed_are_churn),
-    "retries that outlive an expiration are well": left_out(
-        checks.expiration_below_timeout, judging.test_the_static_rule_is_strict, 300.0, 440.0, True
-    ),
-    "the static rule is not strict": (
-        checks,
-        "unsafe",
-        lambda timeout, socket, seconds: real_unsafe(timeout, socket, seconds + 0.001),
-        once(judging.test_the_static_rule_is_strict, 300.0, 440.0, True),
-    ),
-    "a broker that does not tell is well": left_out(
-        checks.expiration_unreadable, judging.test_a_broker_that_does_not_tell
-    ),
-    "a used-up hour is well": left_out(checks.host_over_limit, judging.test_a_host_that_has_used_up_its_hour),
-    "a right that is missing is swallowed": left_out(checks.rights_missing, judging.test_rights_on_topics),
-    "a right that is missing is no right": (
-        checks,
-        "_NO_RIGHT",
-        frozenset({"CLUSTER_AUTHORIZATION_FAILED"}),
-        run_here(running.test_without_rights_there_are_findings),
-    ),
-    "the right on the cluster is no right": (
-        checks,
-        "_NO_RIGHT",
-        frozenset({"TOPIC_AUTHORIZATION_FAILED"}),
-        run_here(running.test_brokers_that_do_not_show_their_configs),
-    ),
-    "a topic that is refused takes others with it": (
-        producer_states,
-        "_producers",
-        lambda answer: [producer_states._state(row) for row in producer_states._checked(answer)["active_producers"]],
-        run_here(running.test_without_rights_there_are_findings),
-    ),
-    "what leaders did not tell is left out": left_out(
-        checks.partition_unreadable, judging.test_partitions_that_nobody_told_of
-    ),
-    "exit code 0 with warnings": (report, "exit_code", swallowed, run_here(running.test_a_warning_is_a_failure)),
-    "exit code 1 for what is no warning": (
-        report,
-        "exit_code",
-        lambda found: int(bool(found)),
-        run_here(running.test_an_info_is_no_finding),
-    ),
-    "exit code 1 for a topic that does not exist": (
-        Report,
-        "exit_code",
-        property(lambda self: 1),
-        run_at(running.test_a_topic_that_does_not_exist),
-    ),
-    "exit code 1 where nobody answers": (
-        Report,
-        "exit_code",
-        property(lambda self: 1),
-        run_here(running.test_no_broker_answers_at_the_address),
-    ),
-    "the host is not shown where nobody answers": (
-        command,
-        "read_host",
-        failing_before_the_host,
-        run_here(running.test_no_broker_answers_at_the_address),
-    ),
-    "it makes the ledger's directory": (
-        command,
-        "read_host",
-        writing,
-        lambda bench, flooded: running.test_doctor_makes_no_directory(bench.command, flooded, bench.scratch),
-    ),
-    "settings make the ledger's directory": (
-        ledger_places,
-        "unusable",
-        ledger_places.problem,
-        lambda bench, flooded: running.test_doctor_makes_no_directory(bench.command, flooded, bench.scratch),
-    ),
-    "the static rule without idempotence": (
-        checks,
-        "CHECKS",
-        instead(checks.expiration_below_timeout, at_all_costs),
-        once(judging.test_the_static_rule_needs_a_configuration_with_idempotence),
-    ),
-    "the static rule for one broker": (
-        checks,
-        "CHECKS",
-        instead(checks.expiration_below_timeout, of_the_first_broker),
-        lambda bench, _: running.test_time_outs_against_each_broker(bench.command, bench.scratch),
-    ),
-    "brokers may differ": left_out(checks.expiration_differs, judging.test_brokers_that_differ),
-    "the coordinators' topics are counted": (
-        cluster,
-        "_OF_KAFKA",
-        frozenset(),
-        run_here(running.test_topics_of_kafka_itself_are_left_out),
-    ),
-    "it forgets after a day everywhere": (
-        cluster,
-        "expirations",
-        lambda brokers: {broker.number: census.DAY for broker in brokers},
-        run_here(running.test_ids_that_are_about_to_expire),
-    ),
-    "the rate of the ledger is the default": (
-        host.LedgerReading,
-        "wait",
-        lambda self, rate: 0.0 if self.used < 0 else max(0.0, self.used - 3564.0),
-        lambda bench, _: here.test_the_hour_is_used_up_by_the_rate_that_is_given(bench.place, bench.guard),
-    ),
-    "a line is shown with --no-paths": (
-        host._Lines,
-        "line",
-        lambda self, site: str(site),
-        lambda bench, _: running.test_a_host_that_has_used_up_its_hour(bench.command, bench.ledger),
-    ),
-    "a directory is shown with --no-paths": (
-        host._Lines,
-        "text",
-        lambda self, sentence, place: sentence,
-        lambda bench, _: here.test_without_paths_lines_are_numbered(bench.place, bench.guard),
-    ),
-    "a replica may be missing": left_out(
-        checks.replicas_in_sync,
-        judging.test_a_replica_that_is_missing_matters_at_the_minimum,
-        judging.TWO,
-        2,
-        AT_MINIMUM,
-    ),
-    "a throttle may be left over": left_out(
-        checks.throttle_left_over, judging.test_a_throttle_that_no_move_needs_is_left_over, "*", 1e6, LEFT_OVER
-    ),
-    "a move is not told": left_out(checks.replicas_move, judging.test_a_move_is_told_once_for_each_topic),
-    "any throttle is left over": (
-        checks,
-        "left_over",
-        lambda facts, brokers, moving: real_left_over(facts, brokers, ()),
-        once(judging.test_a_throttle_that_no_move_needs_is_left_over, "*", 1e6, LEFT_OVER),
-    ),
-    "a damaged ledger is well": left_out(checks.ledger_not_kept, judging.test_a_ledger_that_is_not_kept),
-}
-
-
-@pytest.mark.parametrize("bug", BUGS)
-def test_a_planted_bug_is_found(bug: str, flooded: FakeCluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", BUGS)
+def test_a_planted_bug_is_found(what: str, flooded: FakeCluster, tmp_path: Path) -> None:
     """By the test of the rule that it breaks, which passes without it."""
-    owner, name, broken, test = BUGS[bug]
+    owner, name, broken, test, args = BUGS[what]
+
+    def run(scratch: Path) -> None:
+        command, ledger = CommandHere(scratch), str(scratch / "ledger")
+        command.environment["SAFEPRODUCER_PRODUCER_IDS_LEDGER"] = ledger
+        fixtures = {"here": command, "command": command, "cluster": flooded, "ledger": ledger, "tmp_path": scratch}
+        fixtures |= {"place": Place(ledger), "guard": guard_of(here.IDENTITY, Place(ledger))}
+        test(*args, **{name: fixtures[name] for name in list(signature(test).parameters)[len(args) :]})
+
     for scratch in (tmp_path / "well", tmp_path / "broken"):
         scratch.mkdir()
-    test(Bench(tmp_path / "well"), flooded)
+    run(tmp_path / "well")
     with mock.patch.object(owner, name, broken), pytest.raises((AssertionError, ValueError)):
-        test(Bench(tmp_path / "broken"), flooded)
+        run(tmp_path / "broken")

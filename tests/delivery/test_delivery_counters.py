@@ -169,11 +169,11 @@ def test_the_first_call_may_raise(raised: BaseException) -> None:
     class Broken(Served):
         asked = 0
 
-        def partition(self) -> int | None:
+        def offset(self) -> int | None:
             Broken.asked += 1
             if Broken.asked == 1:
                 raise raised
-            return super().partition()
+            return super().offset()
 
     report: Any = topic.bind(None)[1]
     if isinstance(raised, KeyboardInterrupt):

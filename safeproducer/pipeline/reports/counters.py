@@ -113,36 +113,7 @@ class PartitionCounters(Account):
         self.named, self.placed = Resolved(), Resolved()
 
     def _made(self) -> Report:
-        named = self.named
-        only_errors, errors, report_queue, explained, offset_proves, *_ = self._reporting
-
-        # A closure over the counts, not over the account: no cycle, and quicker than a method.
-        @interrupts.called_natively
-        def report(callback: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
-            try:
-                offset: Any = message.offset()
-            except:  # noqa: E722 - see discard_pending
-                discard_pending(sys.exc_info())
-                offset = message.offset()
-            if error is not None or report_queue.on or (offset is None and offset_proves):
-                if offset is None and error is None and offset_proves:
-                    error = WITHOUT_OFFSET
-                if report_queue.takes(MethodType(report, callback), error, message):
-                    return
-            if error is None:
-                named.delivered += 1
-                if only_errors and type(callback) is not BulkReport:
-                    return
-            else:
-                named.failed += 1
-                error = explained(error, message)
-            if callback is not _no_callback:
-                try:
-                    callback(error, message)
-                except BaseException as raised:
-                    raise errors.note(raised)  # noqa: B904 - see StandIn
-
-        return report
+        return _report(self.named, {}, self._reporting)
 
 
 class TopicCounters(Account):
@@ -156,40 +127,7 @@ class TopicCounters(Account):
 
     def _made(self) -> Report:
         """A report that counts on the partition which it names."""
-        partitions = self.partitions
-        only_errors, errors, report_queue, explained, offset_proves, *_ = reporting = self._reporting
-
-        # Most of it stands in PartitionCounters, too: one more call for each record would be felt.
-        @interrupts.called_natively
-        def report(callback: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
-            try:
-                number: Any = message.partition()
-            except:  # noqa: E722 - see discard_pending
-                discard_pending(sys.exc_info())
-                number = message.partition()
-            if error is not None or report_queue.on or (offset_proves and message.offset() is None):
-                if error is None and offset_proves and message.offset() is None:
-                    error = WITHOUT_OFFSET
-                if report_queue.takes(MethodType(report, callback), error, message):
-                    return
-            try:
-                placed = partitions[number].placed
-            except KeyError:  # None: it failed before it was given one
-                placed = _opened(partitions, UNASSIGNED if number is None else number, reporting).placed
-            if error is None:
-                placed.delivered += 1
-                if only_errors and type(callback) is not BulkReport:
-                    return
-            else:
-                placed.failed += 1
-                error = explained(error, message)
-            if callback is not _no_callback:
-                try:
-                    callback(error, message)
-                except BaseException as raised:
-                    raise errors.note(raised)  # noqa: B904 - see StandIn
-
-        return report
+        return _report(None, self.partitions, self._reporting)
 
     def explicit(self, partition: int) -> PartitionCounters:
         try:
@@ -211,6 +149,46 @@ class TopicCounters(Account):
             return None
         report = self._report = self._report or self._sampled()
         return CountedReport(report, callback, self, self._reporting.offset_proves)
+
+
+def _report(named: Resolved | None, partitions: dict[int, PartitionCounters], reporting: Reporting) -> Report:
+    """The report of a record. It counts where the caller `named` the partition, else on that of `partitions`."""
+    only_errors, errors, report_queue, explained, offset_proves, *_ = reporting
+
+    # A closure over the counts, not over the account: no cycle, and quicker than a method.
+    @interrupts.called_natively
+    def report(callback: DeliveryCallback, error: KafkaError | None, message: Message) -> None:
+        try:
+            offset: Any = message.offset()
+        except:  # noqa: E722 - see discard_pending
+            discard_pending(sys.exc_info())
+            offset = message.offset()
+        if error is not None or report_queue.on or (offset is None and offset_proves):
+            if offset is None and error is None and offset_proves:
+                error = WITHOUT_OFFSET
+            if report_queue.takes(MethodType(report, callback), error, message):
+                return
+        counts = named
+        if counts is None:
+            number: Any = message.partition()
+            try:
+                counts = partitions[number].placed
+            except KeyError:  # None: it failed before it was given one
+                counts = _opened(partitions, UNASSIGNED if number is None else number, reporting).placed
+        if error is None:
+            counts.delivered += 1
+            if only_errors and type(callback) is not BulkReport:
+                return
+        else:
+            counts.failed += 1
+            error = explained(error, message)
+        if callback is not _no_callback:
+            try:
+                callback(error, message)
+            except BaseException as raised:
+                raise errors.note(raised)  # noqa: B904 - see StandIn
+
+    return report
 
 
 def _is_number(partition: Any) -> bool:

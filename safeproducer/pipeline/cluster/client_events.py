@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -17,7 +16,6 @@ from safeproducer.runtime import clock, interrupts
 from safeproducer.runtime.threads import Notices, get_ident
 from safeproducer.settings.config import Settings
 
-_FEW_THREADS = 64
 _LOGINS = KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED
 
 
@@ -93,10 +91,10 @@ class ClientEvents:
         self._ticks_per_statistics = settings.delivery.ticks_per_statistics
         self.listens = settings.delivery.listens
         """Whether there are log lines that the application does not see."""
-        self._most_threads = _FEW_THREADS
         self.unseen: dict[int, int] = {}
         """Statistics and log lines that the application did not ask for and did not see, by the thread that served
-        them: what another thread serves, the sender above all, is not in the count of this one's poll()."""
+        them: what another thread serves, the sender above all, is not in the count of this one's poll(). Threads that
+        come later have the numbers of those that ended."""
 
     @interrupts.called_natively
     def on_error(self, error: KafkaError) -> None:
@@ -138,16 +136,7 @@ class ClientEvents:
     def hide(self) -> None:
         """An event was served that the application does not see."""
         thread = get_ident()
-        if thread not in self.unseen and len(self.unseen) >= self._most_threads:
-            self._forget_ended_threads()
         self.unseen[thread] = self.unseen.get(thread, 0) + 1
-
-    def _forget_ended_threads(self) -> None:
-        alive = set(sys._current_frames())  # not its frames: see interrupts.py
-        for thread in tuple(self.unseen):
-            if thread not in alive:
-                self.unseen.pop(thread, None)
-        self._most_threads = 2 * len(self.unseen) + _FEW_THREADS
 
     def _tell(self, ticks: Iterator[int], text: str) -> bool:
         """Whether the application is told at this one of the lane's ticks, which are as often as its interval or more

@@ -33,10 +33,8 @@ class BrokerStatistics:
     again: when it left the cluster, and when all brokers were lost and it starts over from `bootstrap.servers`.
 
     - `state`: "UP", "INIT" (no connection was needed yet), "DOWN", "TRY_CONNECT", "AUTH_REQ" ...
-    - `outstanding`: requests that wait for their answer; `received`: answers; `sent`: requests, of all kinds.
+    - `outstanding`: requests that wait for their answer; `received`: answers; of all kinds.
     - `produce_requests`: Produce requests, each attempt counted.
-    - `retries`: requests sent again as they were. Never Produce requests: their records go into new ones.
-    - `timeouts`: requests that were given up without an answer.
     - `rtt_floor`: the shortest round trip since the previous statistics, None when there was no answer.
     - `bytes`: sent, requests of all kinds. `disconnects`: connections that were lost.
     - `open_since`: since when statistics have shown a request without its answer, and no answer; NEVER if they do not.
@@ -46,10 +44,7 @@ class BrokerStatistics:
     state: str
     outstanding: int
     received: int
-    sent: int
     produce_requests: int
-    retries: int
-    timeouts: int
     rtt_floor: float | None
     bytes: int = 0
     disconnects: int = 0
@@ -293,10 +288,7 @@ def _broker(entry: dict[str, Any]) -> BrokerStatistics:
         state,
         _integer(entry, "waitresp_cnt"),
         _integer(entry, "rx"),
-        _integer(entry, "tx"),
         _integer(entry.get("req"), "Produce"),
-        _integer(entry, "txretries"),
-        _integer(entry, "req_timeouts"),
         _shortest(entry.get("rtt")),
         _count(entry, "txbytes"),
         _count(entry, "disconnects"),

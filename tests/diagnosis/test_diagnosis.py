@@ -699,7 +699,7 @@ def test_a_client_that_sends_nothing_until_a_broker_that_hangs_answers_names_tha
 
 def statistics(at: float, sent: int, age: float, disconnects: int) -> Statistics:
     """Of a client that has given its leader, which is broker 1, records of t [0]; broker 2 was lost so often."""
-    broker = BrokerStatistics("b", "UP", 0, 9, 9, 9, 0, 0, None)
+    broker = BrokerStatistics("b", "UP", 0, 9, 9, None)
     brokers = {1: broker, 2: dataclasses.replace(broker, disconnects=disconnects)}
     rows = {("t", 0): PartitionStatistics(1, 0, 0, 0, sent, 5, 0)}
     return Statistics(at, 7, 0, 0, 0, brokers, rows, {"t": age})

@@ -198,7 +198,7 @@ class Client:
 
 
 def seen(at: float, requests: int, sent: int) -> Statistics:
-    broker = BrokerStatistics("b", "UP", 0, 0, 0, requests, 0, 0, None)
+    broker = BrokerStatistics("b", "UP", 0, 0, requests, None)
     return Statistics(at, 1, 0, 0, 0, {1: broker}, {("a", 0): PartitionStatistics(1, 0, 0, 0, sent, sent, sent)})
 
 

@@ -139,7 +139,7 @@ class Rig:
         for tp, rate in self.sent.items():
             self.totals[tp] += rate / 2
         rows = {tp: PartitionStatistics(1, None, 0, 0, 0, 0, 0, int(2 * sent)) for tp, sent in self.totals.items()}
-        broker = BrokerStatistics("b", self.connection, 0, 0, 0, 0, 0, 0, None, int(sum(self.totals.values())))
+        broker = BrokerStatistics("b", self.connection, 0, 0, 0, None, int(sum(self.totals.values())))
         self.cluster.update(0, Statistics(self.now, None, None, 0, 0, {1: broker}, rows))  # compressed to a half
         self.replication.look(self.now, lambda now: self.silent)
         while (question := self.asker.next(self.now)[0]) is not None:
@@ -593,7 +593,7 @@ def test_bytes_are_those_on_the_wire() -> None:
         found = {
             ("t", number): PartitionStatistics(1, None, 0, 0, 0, 0, 0, size) for number, size in enumerate(partitions)
         }
-        return Statistics(at, None, None, 0, 0, {1: BrokerStatistics("b", "UP", 0, 0, 0, 0, 0, 0, None, broker)}, found)
+        return Statistics(at, None, None, 0, 0, {1: BrokerStatistics("b", "UP", 0, 0, 0, None, broker)}, found)
 
     before = seen(100.0, 1000, 5000, 0)
     assert sent_between(before, seen(110.0, 2000, 8000, 1000)) == {("t", 0): 75.0, ("t", 1): 25.0}

@@ -52,7 +52,7 @@ class Rig:
     def tell(self, leader: int, epoch: int | None = None, broken: bool = False) -> None:
         """As the sender does with statistics of two partitions and their leader."""
         self.at += 10.0
-        broker = BrokerStatistics("b", "DOWN" if broken else "UP", 0, 0, 0, 0, 0, 0, None)
+        broker = BrokerStatistics("b", "DOWN" if broken else "UP", 0, 0, 0, None)
         partition = PartitionStatistics(leader, epoch, 0, 0, 0, 0, 0)
         tps = dict.fromkeys([PLACE, ("t", 1), ("other", 0)], partition)
         self.cluster.update(DIRECT_LANE, Statistics(self.at, 7, 0, 0, 0, {leader: broker}, tps))

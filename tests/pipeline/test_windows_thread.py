@@ -37,7 +37,7 @@ class Brokers:
 
 def statistics(leader: int, epoch: int = 0, state: str = "UP", *tps: TopicPartition) -> Statistics:
     """One leader for all partitions, in that state."""
-    broker = BrokerStatistics("name", state, 0, 0, 0, 0, 0, 0, None)
+    broker = BrokerStatistics("name", state, 0, 0, 0, None)
     partition = PartitionStatistics(leader, epoch, 0, 0, 0, 0, 0)
     return Statistics(
         time.monotonic(), 1, 0, 0, 0, {leader: broker}, dict.fromkeys(tps or (A, B, ELSEWHERE), partition)

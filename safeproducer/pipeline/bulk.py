@@ -251,48 +251,29 @@ def _failed(code: int) -> KafkaError:
 ANY_PARTITION = -1
 
 
-def produce_pairs(
+def produce_records(
     engine: Engine,
     topic: str,
-    pairs: Iterable[tuple[bytes | None, bytes | None]],
+    columns: Sequence[Iterable[Any]],
     callback: Callable[..., Any],
-    refused: Callable[[str, bytes | None, bytes | None], object],
+    refused: Callable[..., object],
     partition: int = ANY_PARTITION,
 ) -> None:
-    """Accept (value, key) of each record in their order. Without exception each is counted before it is handed over.
+    """Accept the records of these `columns` in their order: values and keys, or also timestamps and headers, of which
+    nothing is checked or noted any more. Without exception each is counted before it is handed over.
 
-    `refused(topic, value, key)` is called for a record that was not accepted; what it raises ends the loop. Why it was
-    not, a produce() of the same tells. What is raised by a signal handler is not caught.
+    `refused` is called with what produce() takes for a record that was not accepted; what it raises ends the loop. Why
+    it was not, a produce() of the same tells. What is raised by a signal handler is not caught.
     """
     counters, route = engine.counters, engine.route
     opened = counters.open(topic)
     account = opened if partition == ANY_PARTITION else opened.explicit(partition)
-    report = account.bind(callback)[1]
-    for value, key in pairs:
+    name, place, report, none = map(repeat, (topic, partition, account.bind(callback)[1], None))
+    extras = (none, *columns[2:]) if columns[2:] else ()
+    for record in zip(name, *columns[:2], place, report, *extras, strict=False):
         account.accepted += 1  # as in produce()
         try:
-            route.send(topic, value, key, partition, report)  # looked up for each: the route may change meanwhile
-        except NOT_ACCEPTED:
-            account.accepted -= 1
-        except BaseException:
-            counters.interrupts += 1
-            raise
-        else:
-            continue
-        refused(topic, value, key)
-
-
-def produce_records(
-    engine: Engine, topic: str, columns: Sequence[Iterable[Any]], callback: Callable[..., Any], refused: Any
-) -> None:
-    """As produce_pairs(), of values, keys, timestamps and headers, of which nothing is checked or noted any more.
-    `refused` takes produce()'s arguments."""
-    counters, route, account = engine.counters, engine.route, engine.counters.open(topic)
-    name, partition, report, none = map(repeat, (topic, ANY_PARTITION, account.bind(callback)[1], None))
-    for record in zip(name, *columns[:2], partition, report, none, *columns[2:], strict=False):
-        account.accepted += 1  # as in produce()
-        try:
-            route.send(*record)
+            route.send(*record)  # looked up for each: the route may change meanwhile
         except NOT_ACCEPTED:
             account.accepted -= 1
         except BaseException:

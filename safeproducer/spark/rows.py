@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from safeproducer import SafeProducer
 from safeproducer.errors import NOT_ACCEPTED
-from safeproducer.pipeline.bulk import Block, Placing, placing, produce_block, produce_pairs, produce_records
+from safeproducer.pipeline.bulk import Block, Placing, placing, produce_block, produce_records
 from safeproducer.policy.partitioner import murmur2
 from safeproducer.producer import engine_of
 from safeproducer.spark.columns import ANY_PARTITION, Columns, Header
@@ -123,7 +123,6 @@ def _hashes(octets: Any, starts: Any, lengths: Any) -> Any:
     return found
 
 
-Produce = Callable[..., Any]
 Callback = Callable[..., Any]
 Again = Callable[..., Any]
 Reports = Callable[[Columns, int], Callback]
@@ -156,13 +155,10 @@ def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, repor
 def _loop(columns: Columns, topic: str | None, kafka: SafeProducer) -> tuple[Loop, int]:
     """The function that produces rows with these columns, and how many at once."""
     if columns.has_extras:
-        return partial(_with_extras, topic, kafka, columns.all_headers()), _POLL_EVERY
-    names = columns.topic_names(topic)
-    if placings := _placings(kafka, names):
+        return partial(_one_by_one, topic, kafka, columns.all_headers()), _POLL_EVERY
+    if placings := _placings(kafka, columns.topic_names(topic)):
         return partial(_in_blocks, kafka, placings), columns.rows
-    if columns.partition is not None or len(names) != 1:
-        return partial(_placed, topic, kafka.produce), _POLL_EVERY
-    return partial(_pairs, names[0], kafka), _POLL_EVERY
+    return partial(_one_by_one, topic, kafka, None), _POLL_EVERY
 
 
 def _placings(kafka: SafeProducer, names: Iterable[str]) -> list[Placing]:
@@ -173,11 +169,6 @@ def _placings(kafka: SafeProducer, names: Iterable[str]) -> list[Placing]:
             return []
         found.append(placed)
     return found
-
-
-def _pairs(topic: str, kafka: SafeProducer, columns: Columns, callback: Callback, again: Again) -> None:
-    pairs = zip(columns.values(), columns.keys(), strict=True)
-    produce_pairs(engine_of(kafka), topic, pairs, callback, partial(_refused, again, ANY_PARTITION, callback))
 
 
 def _in_blocks(
@@ -195,50 +186,35 @@ def _block(block: Block, asked: bool, kafka: SafeProducer, callback: Callback, a
         for half in halves(block):
             _block(half, asked, kafka, callback, again)
         return
-    partition, pairs = block.partition if asked else ANY_PARTITION, zip(block.values, block.keys, strict=True)
-    refused = partial(_refused, again, partition, callback)
-    produce_pairs(engine_of(kafka), block.topic, pairs, callback, refused, partition)
+    partition = block.partition if asked else ANY_PARTITION
+    produce_records(engine_of(kafka), block.topic, (block.values, block.keys), callback, again, partition)
 
 
-def _refused(
-    again: Again, partition: int, callback: Callback, topic: str, value: bytes | None, key: bytes | None
-) -> None:
-    again(topic, value, key, partition, callback)
-
-
-def _placed(topic: str | None, produce: Produce, columns: Columns, callback: Callback, again: Again) -> None:
-    rows = zip(columns.topics(topic), columns.values(), columns.keys(), columns.partitions(), strict=True)
-    for name, value, key, partition in rows:
-        try:
-            produce(name, value, key, partition, callback)
-        except NOT_ACCEPTED:
-            again(name, value, key, partition, callback)
-
-
-def _with_extras(
+def _one_by_one(
     topic: str | None,
     kafka: SafeProducer,
-    all_headers: Iterator[list[Header] | None],
+    all_headers: Iterator[list[Header] | None] | None,
     columns: Columns,
     callback: Callback,
     again: Again,
 ) -> None:
-    """`all_headers`: of these rows, and behind them of the parts that come next: made once for all, by columns."""
-    names, values, keys, timestamps = columns.topics(topic), columns.values(), columns.keys(), columns.timestamps()
-    extras, produce = islice(all_headers, columns.rows), kafka.produce
-    distinct = len(set(values)) == len(values) or len(set(zip(names, values, keys, strict=True))) == len(values)
-    engine = engine_of(kafka)
-    if distinct and columns.topic is None and columns.partition is None and engine.route.goes_direct:
-        # What produce() notes for each record: once for all. The names of headers are checked.
-        engine.counters.report_queue.note_headers(names[0], columns.headers if columns.ids is None else columns.ids)
-        expirations = engine.questions.expirations
-        expirations.timestamps.note(names[0], columns.oldest)
-        produce_records(engine, names[0], (values, keys, timestamps, extras), callback, again)
+    """`all_headers`: of these rows, and behind them of the parts that come next; None for rows without extras."""
+    names, values, keys = columns.topics(topic), columns.values(), columns.keys()
+    extras = () if all_headers is None else (columns.timestamps(), islice(all_headers, columns.rows))
+    distinct = (
+        not extras or len(set(values)) == len(values) or len(set(zip(names, values, keys, strict=True))) == len(values)
+    )
+    engine, one_topic = engine_of(kafka), len(columns.topic_names(topic)) == 1
+    if distinct and one_topic and columns.partition is None and (engine.route.goes_direct or not extras):
+        if extras:  # what produce() notes for each record: once for all. The names of headers are checked
+            engine.counters.report_queue.note_headers(names[0], columns.headers if columns.ids is None else columns.ids)
+            engine.questions.expirations.timestamps.note(names[0], columns.oldest)
+        produce_records(engine, names[0], (values, keys, *extras), callback, again)
         return
-    rows = zip(names, values, keys, columns.partitions(), timestamps, extras, strict=True)
-    for row, (name, value, key, partition, timestamp, headers) in enumerate(rows):
-        report = callback if distinct else partial(callback, row=row)
+    produce, more = kafka.produce, (repeat(None), *extras) if extras else ()
+    reports = repeat(callback) if distinct else (partial(callback, row=row) for row in range(columns.rows))
+    for record in zip(names, values, keys, columns.partitions(), reports, *more, strict=False):
         try:
-            produce(name, value, key, partition, report, None, timestamp, headers)
+            produce(*record)
         except NOT_ACCEPTED:
-            again(name, value, key, partition, report, None, timestamp, headers)
+            again(*record)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from safeproducer import SafeProducer
-from safeproducer.pipeline.bulk import Block, placing, produce_block, produce_pairs
+from safeproducer.pipeline.bulk import Block, placing, produce_block, produce_records
 from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
@@ -18,7 +18,8 @@ from tests.pipeline.interleaving import between, codes_of
 from tests.threads.test_forks import fork_in_c, in_child
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "queue.buffering.max.messages": 10}
-PAIRS = [(b"v%d" % number, b"k%d" % number) for number in range(15)]
+VALUES: list[bytes | None] = [b"v%d" % number for number in range(50)]
+KEYS = [b"k%d" % number for number in range(50)]
 
 
 @pytest.fixture
@@ -43,43 +44,43 @@ def ignored(*_: Any) -> None:
 def test_refused_records_are_told_and_not_counted(producer: SafeProducer) -> None:
     """Those that found room are accepted; the others are named one by one, in their order."""
     refused: list[tuple[Any, ...]] = []
-    produce_pairs(engine_of(producer), "t", PAIRS, ignored, lambda *record: refused.append(record))
-    assert refused == [("t", value, key) for value, key in PAIRS[10:]]
+    produce_records(engine_of(producer), "t", (VALUES, KEYS), ignored, lambda *record: refused.append(record))
+    assert refused == [("t", *pair, -1, ignored) for pair in zip(VALUES[10:], KEYS[10:], strict=True)]
     account = producer.snapshot()
     assert (account.accepted, account.unresolved, account.interrupted) == (10, 10, 0)
 
 
 def test_an_exception_of_a_refusal_ends_the_loop(producer: SafeProducer) -> None:
     """Nothing behind a record that stays refused is accepted."""
-    taken = iter(PAIRS)
+    taken = iter(VALUES)
 
     def refused(*_: Any) -> None:
         raise BufferError("as planned")
 
     with pytest.raises(BufferError, match="as planned"):
-        produce_pairs(engine_of(producer), "t", taken, ignored, refused)
-    assert list(taken) == PAIRS[11:]
+        produce_records(engine_of(producer), "t", (taken, KEYS), ignored, refused)
+    assert list(taken) == VALUES[11:]
 
 
 def test_a_route_that_changes_is_taken_at_once(producer: SafeProducer) -> None:
     """A throttle time that arrives in the middle holds back the very next record."""
     held: list[Any] = []
 
-    def pairs() -> Iterator[tuple[bytes, bytes]]:
-        yield from PAIRS[:3]
+    def values() -> Iterator[bytes | None]:
+        yield from VALUES[:3]
         engine_of(producer).route.send = lambda *record: held.append(record[1])
-        yield from PAIRS[3:6]
+        yield from VALUES[3:6]
 
-    produce_pairs(engine_of(producer), "t", pairs(), ignored, ignored)
+    produce_records(engine_of(producer), "t", (values(), KEYS), ignored, ignored)
     forget(producer, 3)
-    assert held == [value for value, _ in PAIRS[3:6]]
+    assert held == VALUES[3:6]
 
 
 def test_a_record_counts_before_it_is_handed_over(producer: SafeProducer) -> None:
     """Its report may arrive on another thread before that returns."""
     counted: list[int] = []
     engine_of(producer).route.send = lambda *_: counted.append(producer.snapshot().accepted)
-    produce_pairs(engine_of(producer), "t", PAIRS[:3], ignored, ignored)
+    produce_records(engine_of(producer), "t", (VALUES[:3], KEYS), ignored, ignored)
     forget(producer, 3)
     assert counted == [1, 2, 3]
 
@@ -94,7 +95,7 @@ def test_an_exception_of_a_signal_handler_goes_on(producer: SafeProducer, raised
     engine_of(producer).route.send = interrupted
     refused: list[Any] = []
     with pytest.raises(raised):
-        produce_pairs(engine_of(producer), "t", PAIRS, ignored, lambda *record: refused.append(record))
+        produce_records(engine_of(producer), "t", (VALUES, KEYS), ignored, lambda *record: refused.append(record))
     counted = producer.snapshot().accepted, engine_of(producer).counters.interrupts
     forget(producer, 1)
     assert not refused
@@ -104,7 +105,6 @@ def test_an_exception_of_a_signal_handler_goes_on(producer: SafeProducer, raised
 # --- blocks ----------------------------------------------------------------------------------------------------------
 
 ONLY_ERRORS = {"delivery.report.only.error": True, "linger.ms": 0, "log_level": 0}
-VALUES: list[bytes | None] = [b"v%d" % number for number in range(50)]
 BLOCK = Block("t", 1, VALUES, [b"k"] * 50, [len(value or b"") + 1 for value in VALUES])
 
 
@@ -246,8 +246,9 @@ def test_a_child_gets_no_block_accepted(cluster: FakeCluster, fork: Callable[[],
         def body() -> int:
             taken = produce_block(engine_of(producer), block, ignored)
             refused: list[Any] = []
-            produce_pairs(engine_of(producer), "forked", PAIRS, ignored, lambda *record: refused.append(record))
-            return 0 if not taken and len(refused) == len(PAIRS) else 1
+            columns = VALUES, KEYS
+            produce_records(engine_of(producer), "forked", columns, ignored, lambda *record: refused.append(record))
+            return 0 if not taken and len(refused) == len(VALUES) else 1
 
         assert in_child(fork, body) == 0
         assert produce_block(engine_of(producer), block, ignored)

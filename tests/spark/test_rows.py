@@ -131,7 +131,7 @@ def test_rows_that_wait_go_in_blocks(
     """Of each topic and partition, without a call for each row."""
     cluster.create_topic("other", 3)
     monkeypatch.setattr(SafeProducer, "produce", never)
-    monkeypatch.setattr(rows, "produce_pairs", never)
+    monkeypatch.setattr(rows, "produce_records", never)
     written(names, cluster, options(None if "topic" in IN_BLOCKS[names] else "rows", safeproducer_mode="held"))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.lib.stride_tricks import as_strided
 
 ANY_PARTITION = -1
 ROW_ID = "sp-id"
@@ -231,6 +232,17 @@ def _binary(column: Any) -> Any:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return column
     return column.cast(pa.binary() if pa.types.is_string(kind) else pa.large_binary())
+
+
+def words_of(column: Any) -> tuple[Any, Any, Any]:
+    """Of a column of texts or bytes: the words of eight bytes that begin at each byte of it, with zeros behind the last
+    text; where each text begins; and how long it is. Null is empty."""
+    large = (column.cast(pa.large_string()) if pa.types.is_string(column.type) else column).cast(pa.large_binary())
+    _, offsets, data = large.buffers()
+    ends = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]
+    octets = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[int(ends[0]) : int(ends[-1])]
+    padded = np.concatenate([octets, np.zeros(8, np.uint8)])
+    return as_strided(padded[:8].view("<u8"), (len(padded) - 7,), (1,)), ends[:-1] - ends[0], np.diff(ends)
 
 
 def _length(column: Any) -> Any:

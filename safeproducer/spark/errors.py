@@ -80,10 +80,19 @@ class BadRow:
 
 
 @dataclass(frozen=True)
-class Failure:
+class WhoWrote:
+    """One attempt of Spark's task of that partition, counted from 0; and where it ran."""
+
+    partition: int
+    attempt: int
+    host: str = field(default_factory=socket.gethostname)
+    process: int = field(default_factory=os.getpid)
+
+
+@dataclass(frozen=True)
+class Failure(WhoWrote):
     """The content of a KafkaWriteError. Counts are rows of one attempt of one task.
 
-    - `partition`, `attempt`: of Spark's task; `host`, `process`: where it ran.
     - `rows`: read from Spark until it ended; what came behind them was not read.
     - `delivered`: acknowledged; `not_written`: certainly not in Kafka; `unknown`: they may be there or not.
     - `codes`: rows by cause; see BadRow.
@@ -92,10 +101,6 @@ class Failure:
       there. None when it was.
     """
 
-    partition: int
-    attempt: int
-    host: str = field(default_factory=socket.gethostname)
-    process: int = field(default_factory=os.getpid)
     rows: int = 0
     delivered: int = 0
     not_written: int = 0

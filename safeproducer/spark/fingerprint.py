@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.lib.stride_tricks import as_strided
 
-from safeproducer.spark.columns import Columns
+from safeproducer.spark.columns import Columns, words_of
 from safeproducer.spark.markers import Print
 
 _AT_ONCE = 4 << 20
@@ -68,22 +67,17 @@ def _numbers(column: Any) -> Any:
 
 
 def _texts(column: Any, seed: int) -> Any:
-    large = (column.cast(pa.large_string()) if pa.types.is_string(column.type) else column).cast(pa.large_binary())
-    _, offsets, data = large.buffers()
-    ends = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]
-    octets = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[int(ends[0]) : int(ends[-1])]
-    padded, lengths = np.concatenate([octets, np.zeros(8, np.uint8)]), np.diff(ends)
-    words = as_strided(padded[:8].view("<u8"), (len(padded) - 7,), (1,))  # one at each byte
+    words, starts, lengths = words_of(column)
     counts = (lengths + 7) // 8
     until = np.cumsum(counts)
     place = np.arange(int(counts.sum())) - np.repeat(until - counts, counts)
     left = np.repeat(lengths, counts) - 8 * place  # bytes of the text from this word on; the last one may have others
     of_next = np.uint64(8) * np.maximum(8 - left, 0).astype(np.uint64)
-    found = words[np.repeat(ends[:-1] - ends[0], counts) + 8 * place] << of_next >> of_next
+    found = words[np.repeat(starts, counts) + 8 * place] << of_next >> of_next
     sums = np.concatenate(
         [[np.uint64(0)], np.cumsum(_mixed(found + (place + 1).astype(np.uint64) * np.uint64(_GOLDEN)))]
     )
-    return _known(large, _mixed(sums[until] - sums[until - counts] + lengths.astype(np.uint64) + _seed(seed)))
+    return _known(column, _mixed(sums[until] - sums[until - counts] + lengths.astype(np.uint64) + _seed(seed)))
 
 
 def _headers(column: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from safeproducer.spark.java_settings import INT, refused, whole_number
+from safeproducer.spark.java_settings import INT, number_of, refused
 
 SINK_PREFIX = "safeproducer.spark."
 GUARANTEE = f"{SINK_PREFIX}guarantee"
@@ -103,10 +103,12 @@ def exactly_once(options: Mapping[str, str], weak: Sequence[str], deadline: floa
     seconds = ceil(deadline)
     return ExactlyOnce(
         _name(options, SINK_ID, ""),
-        _whole(options, SLOTS, 1, _MOST_SLOTS),
+        number_of(options, SLOTS, 1, _MOST_SLOTS, "Correct it"),
         _name(options, MARKER_TOPIC, _MARKERS),
-        _whole(options, TRANSACTION_TIMEOUT, seconds, INT // 1000) if TRANSACTION_TIMEOUT in options else seconds,
-        _whole(options, ADOPT_FROM, 0, INT) if ADOPT_FROM in options else None,
+        number_of(options, TRANSACTION_TIMEOUT, seconds, INT // 1000, f"Correct it: {SINK_PREFIX}deadline counts, too")
+        if TRANSACTION_TIMEOUT in options
+        else seconds,
+        number_of(options, ADOPT_FROM, 0, INT, "Correct it") if ADOPT_FROM in options else None,
     )
 
 
@@ -116,14 +118,6 @@ def _name(options: Mapping[str, str], option: str, default: str) -> str:
         problem = "it must have 1 to 200 letters, digits, '.', '_' and '-'"
         raise refused(option, options.get(option, ""), problem, "Correct it")
     return text
-
-
-def _whole(options: Mapping[str, str], option: str, least: int, most: int) -> int:
-    if (found := whole_number(options[option], least, most)) is None:
-        of_deadline = f": {SINK_PREFIX}deadline counts, too" * (option == TRANSACTION_TIMEOUT)
-        problem = f"it must be a whole number from {least} to {most}{of_deadline}"
-        raise refused(option, options[option], problem, "Correct it")
-    return found
 
 
 def explained(code: str, text: str, sink: ExactlyOnce, topic: str | None = None) -> str:

@@ -17,15 +17,8 @@ from safeproducer.policy.partitioner import PARTITIONERS
 from safeproducer.settings.own_settings import MAX_BLOCK_MS
 
 KAFKA_PREFIX = "kafka."
-SECRETS = (
-    "sasl.jaas.config",
-    "ssl.key.password",
-    "ssl.keystore.certificate.chain",
-    "ssl.keystore.key",
-    "ssl.keystore.password",
-    "ssl.truststore.certificates",
-    "ssl.truststore.password",
-)
+_SECRETS = """sasl.jaas.config ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.password
+    ssl.truststore.certificates ssl.truststore.password"""
 """Java's settings that hold a secret or a text of many lines. Their values are never shown."""
 
 _NO_SECRETS = ("ssl.keystore.location", "ssl.keystore.type", "ssl.truststore.location", "ssl.truststore.type")
@@ -47,7 +40,7 @@ def shown(option: str, value: str) -> str:
     name = option.removeprefix(KAFKA_PREFIX)
     if name in _NO_SECRETS:
         return repr(value)
-    secret = bool(get_close_matches(name, SECRETS, n=1, cutoff=0.75)) or is_sensitive(name)
+    secret = bool(get_close_matches(name, _SECRETS.split(), n=1, cutoff=0.75)) or is_sensitive(name)
     return HIDDEN if secret else repr(value)
 
 
@@ -78,11 +71,16 @@ def whole_number(text: str, least: int, most: int) -> int | None:
     return found if least <= found <= most else None
 
 
-def _number(given: Given, name: str, least: int, most: int, way_out: str = "") -> int:
+def number_of(given: Given, name: str, least: int, most: int, way_out: str, prefix: str = "") -> int:
+    """That of an option, whose full name begins with `prefix`. Raises ConfigurationError."""
     if (found := whole_number(given[name], least, most)) is None:
-        way_out = way_out or "Change it, or leave it out for librdkafka's default"
-        raise kafka_refused(name, given[name], f"it must be a whole number from {least} to {most}", way_out)
+        raise refused(prefix + name, given[name], f"it must be a whole number from {least} to {most}", way_out)
     return found
+
+
+def _number(given: Given, name: str, least: int, most: int, way_out: str = "") -> int:
+    way_out = way_out or "Change it, or leave it out for librdkafka's default"
+    return number_of(given, name, least, most, way_out, KAFKA_PREFIX)
 
 
 def _whole(least: int = 0, most: int = INT, at_least: int | None = None) -> Convert:

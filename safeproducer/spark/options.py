@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from math import ceil
-from typing import Any, TypeVar
+from typing import Any
 
 from safeproducer.errors import ConfigurationError
 from safeproducer.kafka.properties import HIDDEN, PRODUCER_PROPERTIES, canonical, suggestions
@@ -22,6 +23,7 @@ from safeproducer.spark.java_settings import (
     TRANSLATED,
     WITHOUT_EFFECT,
     kafka_refused,
+    number_of,
     refused,
     whole_number,
 )
@@ -57,7 +59,6 @@ OF_SPARK = ("checkpointlocation", "queryname")
 DEFAULT_DEADLINE = 60.0
 DEFAULT_IDLE_MS = 600_000
 _LINGER_MS = 20
-_Default = TypeVar("_Default", int, None)
 _DEFAULTS = {
     "partitioner": JAVAS_PARTITIONER,  # or rows of a key change their partition with the sink
     "message.max.bytes": "1048576",  # Java's: librdkafka's is smaller, and would refuse rows that Spark's sink takes
@@ -170,8 +171,8 @@ class Options:
             config={**_DEFAULTS, **times, **config, **safe.config, **own},
             secrets=safe.secrets,
             deadline=deadline,
-            max_writers=_number(options, MAX_WRITERS, 1, None),
-            idle_ms=_number(options, IDLE_MS, 0, DEFAULT_IDLE_MS),
+            max_writers=_number(options, MAX_WRITERS, 1) if MAX_WRITERS in options else None,
+            idle_ms=_number(options, IDLE_MS, 0) if IDLE_MS in options else DEFAULT_IDLE_MS,
             on_batch=options.get(ON_BATCH),
             on_worker=options.get(ON_WORKER),
             bad_rows=_bad_rows(options),
@@ -208,14 +209,10 @@ def _texts(given: Mapping[str, Any]) -> dict[str, str]:
     return {name: text for name, text in options.items() if name not in OF_SPARK}
 
 
-_CONSUMERS = """
-    allow.auto.create.topics auto.commit.interval.ms auto.offset.reset check.crcs default.api.timeout.ms
-    enable.auto.commit exclude.internal.topics fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id
-    group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms isolation.level key.deserializer
-    max.partition.fetch.bytes max.poll.interval.ms max.poll.records partition.assignment.strategy session.timeout.ms
-    value.deserializer
-"""
-"""Java's settings of a consumer, which no producer has."""
+_OF_CONSUMERS = re.compile(
+    r"(allow|auto|check|default|exclude|fetch|group|heartbeat|isolation|session)\.|.*(assignment|auto\.commit|deserializer|fetch|poll)"
+)
+"""Names of Java's settings of a consumer, which no producer has, begin so."""
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:
@@ -248,7 +245,7 @@ def _javas_name(name: str) -> str:
         return f"Java's name is {' or '.join(KAFKA_PREFIX + java for java in meant)}"
     if name in PRODUCER_PROPERTIES:
         return "It is a setting of librdkafka without a counterpart in Java: remove it"
-    if name in _CONSUMERS.split():
+    if _OF_CONSUMERS.match(name):
         return "It is a consumer's setting, of a stream that reads: remove it here"
     if similar := suggestions(name, (*TRANSLATED, *WITHOUT_EFFECT, *REFUSED)):
         return f"Did you mean {' or '.join(KAFKA_PREFIX + java for java in similar)}?"
@@ -359,10 +356,6 @@ def _row_id(options: Mapping[str, str]) -> str | None:
     return text or None
 
 
-def _number(options: Mapping[str, str], option: str, least: int, default: _Default) -> int | _Default:
-    if option not in options:
-        return default
-    if (found := whole_number(options[option], least, INT)) is None:
-        way_out = f"Correct it, or leave it out for the default: {SINK_OPTIONS[option]}"
-        raise refused(option, options[option], f"it must be a whole number of at least {least}", way_out)
-    return found
+def _number(options: Mapping[str, str], option: str, least: int) -> int:
+    way_out = f"Correct it, or leave it out for the default: {SINK_OPTIONS[option]}"
+    return number_of(options, option, least, INT, way_out)

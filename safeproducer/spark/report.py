@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+
+from safeproducer.spark.errors import WhoWrote
 
 SCHEMA = "totals string"
 """The row that a task yields, as Spark writes schemas: a TaskTotals as JSON."""
@@ -46,30 +46,14 @@ class TopicTotals:
 
 
 @dataclass(frozen=True)
-class WhoWrote:
-    """The attempt that a TaskTotals is of. The fields are explained there."""
-
-    partition: int
-    attempt: int
-    host: str = field(default_factory=socket.gethostname)
-    process: int = field(default_factory=os.getpid)
-
-
-@dataclass(frozen=True)
 class TaskTotals(WhoWrote):
-    """One attempt of one task. All times are seconds.
+    """What one attempt of one task did. As in BatchReport, and:
 
-    - `partition` and `attempt`: of Spark's task; attempts count from 0.
-    - `host`, `process`: where it ran.
     - `producer`: "new", "reused", or "none" for a task without rows.
-    - `producer_ids`: the producer IDs that are known of all lanes of the producer, over its life, ascending. One is
-      known half a second after it was taken at the latest; so a first short task may know none.
-    - `ids_used`: how many it has used over its life, also those that are not known yet.
-    - `rows`: read; `delivered`, `bytes` (of keys and values), and the same by topic without bad rows.
-    - `seconds`: the whole task; `seconds_without_room`: of them, how long there was no room, or enough was under way.
-    - `throttled`: broker -> throttle times it announced, added up.
-    - `client_errors`: those that were survived, for example a broker that went away and came back.
-    - `bad_rows`: by code, rows that were not written and did not fail the task.
+    - `producer_ids`: of all lanes of the producer, over its life. One is known half a second after it was taken at the
+      latest; so a first short task may know none. `ids_used` counts those, too.
+    - `rows`: read; `delivered`, `bytes`, and the same by topic without bad rows.
+    - `client_errors`: for example a broker that went away and came back.
     - `rows_before`: those that earlier attempts had handed over; None where it is not known of each.
     - `slot`: of exactly once, "written", "already_there" or "empty".
     """
@@ -201,11 +185,6 @@ class BatchReport:
         used = _used(tasks := list(totals))
         repeated = [task for task in tasks if task.attempt]
         known = [task.rows_before for task in repeated if task.rows_before is not None]
-        throttled: Counter[int] = Counter()
-        bad_rows: Counter[str] = Counter()
-        for task in tasks:
-            throttled.update(task.throttled)
-            bad_rows.update(task.bad_rows)
         return cls(
             batch_id=batch_id,
             query_id=query_id,
@@ -214,14 +193,14 @@ class BatchReport:
             topics=_by_topic(tasks),
             seconds=sum(task.seconds for task in tasks),
             seconds_without_room=sum(task.seconds_without_room for task in tasks),
-            throttled=dict(throttled),
+            throttled=dict(sum((Counter(task.throttled) for task in tasks), Counter())),
             client_errors=sum(task.client_errors for task in tasks),
             producer_ids=tuple(sorted({known for task in tasks for known in task.producer_ids})),
             ids_used=sum(ids for ids, _ in used.values()),
             ids_per_hour=rate.count(used, now),
             repeated_tasks=len(repeated),
             maybe_twice=sum(known) if len(known) == len(repeated) and copies_known else None,
-            bad_rows=dict(bad_rows),
+            bad_rows=dict(sum((Counter(task.bad_rows) for task in tasks), Counter())),
             slots=dict(Counter(task.slot for task in tasks if task.slot is not None)),
         )
 

@@ -14,14 +14,13 @@ from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from safeproducer import SafeProducer
 from safeproducer.errors import NOT_ACCEPTED
 from safeproducer.pipeline.bulk import Block, Placing, placing, produce_block, produce_records
 from safeproducer.policy.partitioner import murmur2
 from safeproducer.producer import engine_of
-from safeproducer.spark.columns import ANY_PARTITION, Columns, Header
+from safeproducer.spark.columns import ANY_PARTITION, Columns, Header, words_of
 
 MOST_ROWS = 2_000
 """Most rows of a block, which is accepted when there is room for all of it."""
@@ -34,12 +33,9 @@ _TAIL = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 
 
 def blocks(columns: Columns, placings: Sequence[Placing]) -> Iterator[Block]:
-    """The rows of `columns`, which have neither headers nor a timestamp. `placings`: of each of their topics."""
-    return placed(columns, [placing.topic for placing in placings], partitions_of(columns, placings))
-
-
-def placed(columns: Columns, topics: Sequence[str], partitions: Any) -> Iterator[Block]:
-    """The rows of `columns`, whose partitions are known: an array of numbers. `topics`: as in topic_numbers()."""
+    """The rows of `columns`, which have neither headers nor a timestamp. `placings`: of each of their topics, as in
+    topic_numbers()."""
+    partitions = partitions_of(columns, placings)
     most = int(partitions.max(initial=0)) + 1
     places = columns.topic_numbers() * most + partitions
     values, keys, sizes = columns.rearranged(np.argsort(places, kind="stable"))
@@ -50,7 +46,7 @@ def placed(columns: Columns, topics: Sequence[str], partitions: Any) -> Iterator
         topic, partition = divmod(place, most)
         for start in range(first, end, MOST_ROWS):
             rows = slice(start, min(start + MOST_ROWS, end))
-            yield Block(topics[topic], partition, values[rows], keys[rows], sizes[rows])
+            yield Block(placings[topic].topic, partition, values[rows], keys[rows], sizes[rows])
 
 
 def halves(block: Block) -> Iterator[Block]:
@@ -88,33 +84,27 @@ def _without_key(placings: Sequence[Placing]) -> Any:
 
 def hashes(keys: Any) -> Any:
     """murmur2() of each key of a column of Arrow; of null that of the empty key."""
-    large = keys.cast(pa.large_binary())
-    if not len(large):
+    if not len(keys):
         return np.empty(0, np.uint32)
-    _, offsets, data = large.buffers()
-    ends = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]
-    first, last = int(ends[0]), int(ends[-1])
-    octets = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[first:last]
-    found = _hashes(octets, ends[:-1] - first, np.diff(ends))
-    for row in np.flatnonzero(np.diff(ends) > _LONG_KEY).tolist():
+    words, starts, lengths = words_of(keys)
+    found = _hashes(words, starts, lengths)
+    for row in np.flatnonzero(lengths > _LONG_KEY).tolist():
         found[row] = murmur2(keys[row].as_py())
     return found
 
 
-def _hashes(octets: Any, starts: Any, lengths: Any) -> Any:
+def _hashes(words: Any, starts: Any, lengths: Any) -> Any:
     """Those of long keys are wrong."""
-    padded = np.concatenate([octets, np.zeros(4, np.uint8)])
-    words = np.lib.stride_tricks.as_strided(padded[:4].view("<u4"), (len(padded) - 3,), (1,))  # one at each byte
     whole = np.where(lengths > _LONG_KEY, 0, lengths) // 4
     rows = np.argsort(-whole, kind="stable")  # those with many words first: each step is for the first of them
     starts, whole, lengths = starts[rows], whole[rows], lengths[rows]
     value = _SEED ^ lengths.astype(np.uint32)
     for number in range(int(whole[0]) if len(whole) else 0):
         some = slice(int(np.searchsorted(-whole, -number)))
-        mixed = words[starts[some] + 4 * number] * _FACTOR
+        mixed = words[starts[some] + 4 * number].astype(np.uint32) * _FACTOR
         value[some] = value[some] * _FACTOR ^ (mixed ^ mixed >> np.uint32(24)) * _FACTOR
     bits = _TAIL[lengths & 3]
-    tail = (value ^ words[np.minimum(starts + 4 * whole, len(padded) - 4)] & bits) * _FACTOR
+    tail = (value ^ words[starts + 4 * whole].astype(np.uint32) & bits) * _FACTOR
     value = np.where(bits > 0, tail, value)
     value = (value ^ value >> np.uint32(13)) * _FACTOR
     value = (value ^ value >> np.uint32(15)) & np.uint32(0x7FFFFFFF)

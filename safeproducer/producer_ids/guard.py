@@ -1,7 +1,7 @@
 """Whom a producer asks before it takes a producer ID (KIP-936).
 
-A guard decides in a round of the ledger. Where there is no ledger, where it cannot be locked in time, and inside a
-round of the same thread, it decides by what can be read, and counts in this process. Its next round adds that.
+A guard decides in a round of the ledger. Where there is no ledger, or it cannot be locked in time, the guard decides by
+what can be read, and counts in this process. Its next round adds that.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 import _thread
 import itertools
 import sys
-import threading
-import weakref
 from collections.abc import Callable
 from contextlib import closing, suppress
 from hashlib import blake2b
 from traceback import clear_frames
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
@@ -32,29 +30,50 @@ from safeproducer.runtime.log import logger
 __all__ = ["AUTO", "OFF", "Answer", "Guard", "Kind", "Pattern", "Permit", "Place", "Request", "guard_of"]
 
 _Result = TypeVar("_Result")
+Hour: TypeAlias = "LedgerRound | Alone"
 _serials = itertools.count(1)
 
 
 class Own(NamedTuple):
     """What this process counted alone. Replaced in one step: a signal handler that raises finds it done or not done.
 
-    `until`: how far the hour was used by that. `owed`: seconds that no ledger knows. `lines`: those for the next round.
-    `back`: permits of the ledger that are to go back.
+    `until`: how far the hour was used by that. `owed`: seconds that no ledger knows, below 0 when some are to go back.
+    `lines`: those for the next round.
     """
 
     until: float = 0.0
     owed: float = 0.0
     lines: bytes = b""
-    back: tuple[Permit, ...] = ()
 
     def used(self, read: float, now: float) -> float:
         """Up to when the hour is used, where a ledger says `read`. What came back by the clock is not owed."""
         return min(max(read, now) + min(self.owed, max(self.until - now, 0.0)), now + LATEST)
 
     def without(self, settled: Own) -> Own:
-        """What is left, and came since, when a ledger has that."""
-        owed = self.owed - settled.owed  # below 0 when one of them went back meanwhile
-        return Own(self.until, owed, self.lines.removeprefix(settled.lines), self.back[len(settled.back) :])
+        """What came since, when a ledger has that."""
+        return Own(self.until, self.owed - settled.owed, self.lines.removeprefix(settled.lines))
+
+
+class Alone:
+    """In place of a round: it decides by what can be read without a lock, and by what this process counted.
+
+    `after`: what it has counted when this is done.
+    """
+
+    count: int | None = None
+
+    def __init__(self, own: Own, ledger: Ledger, now: Times) -> None:
+        self.own = self.after = own
+        self.now = now
+        self._ledger = ledger
+        self.until = own.used(ledger.peek(now), now.boot)
+
+    def lines(self) -> bytes:
+        return self._ledger.lines() + self.own.lines
+
+    def write(self, until: float, lines: bytes, counted: int = 0) -> None:
+        owed = self.own.owed + until - self.until
+        self.after = Own(until, owed, permit_log.latest(self.own.lines + lines))
 
 
 class Guard:
@@ -67,14 +86,10 @@ class Guard:
     def __init__(self, identity: tuple[str, str] = ("", ""), place: Place = OFF) -> None:
         self._identity = identity
         self._ledger, self._keeps = Ledger(identity, place), place != OFF and SUPPORTED
-        self._rounds: dict[int, weakref.ref[LedgerRound]] = {}
         self.renew()
 
     def renew(self) -> None:
-        """In a child, which has granted nothing yet. A round of its parent is not its own."""
-        for round_ in [reference() for reference in self._rounds.values()]:
-            if round_ is not None:
-                round_.close()
+        """In a child, which has granted nothing yet."""
         self._own = Own()
         self._told: set[CallSite] = set()
         self._problem: str | None = None
@@ -83,13 +98,10 @@ class Guard:
         """Decide at once about one native producer. Ask again after `retry_after` if it is refused."""
         forks.notice()
         known = "" if request.transactional_id is None else _hashed(request.transactional_id, self._identity)
-        now = self._now()
         draft = Permit(next(_serials), request.kind, request.site, 0.0, 0.0, known=known)
-        line = permit_log.granted(draft, now)  # before others wait for the lock
-        answer = self._round(lambda round_: self._shared(round_, request, draft, line))
-        if answer is None:
-            answer = self._alone(request, draft, line)
-        if self._problem and not self._is_inside():
+        line = permit_log.granted(draft, self._now())  # before others wait for the lock
+        answer = self._act(lambda hour: _decided(hour, request, draft, line))
+        if self._problem:
             problem, self._problem = self._problem, ""
             with suppress(RuntimeError):  # the interpreter ends
                 _thread.start_new_thread(_warn, (problem,))
@@ -97,23 +109,13 @@ class Guard:
 
     def room(self, request: Request, most: int) -> int:
         """How many permits like `request` would be granted in a row now, up to `most`. Takes and reserves none."""
-        now = self._now()
-        used = self._own.used(self._ledger.peek(now)[0], now.boot)
-        return permits.room(used, request.kind, request.rate, now.boot, most)
+        alone = self._alone()
+        return permits.room(alone.until, request.kind, request.rate, alone.now.boot, most)
 
     def give_back(self, permit: Permit) -> None:
         """Nothing was sent with `permit`, if it was counted at all. Once or again: it goes back once."""
         forks.notice()
-        now, line = self._now().boot, permit_log.went_back(permit)
-
-        def alone(own: Own) -> Own:
-            if permit_log.is_in_use(permit, own.lines):  # no ledger knows of it
-                until = permits.given_back(own.until, permit.after - permit.before, now - permit.at)
-                return own._replace(until=until, owed=own.owed - own.until + until, lines=own.lines + line)
-            return own if line in own.lines or not self._keeps else own._replace(back=(*own.back, permit))
-
-        self._change(alone)
-        self._round(self._settle)
+        self._act(lambda hour: _went_back(hour, permit))
 
     def note(self, permit: Permit, producer_id: int | None = None, ended: str | None = None) -> None:
         """Remember for people which producer ID came of `permit`, and how its native producer ended.
@@ -125,60 +127,53 @@ class Guard:
         if ended == "exit" and getattr(sys, "last_value", None) is not None:
             ended = "crashed"  # nobody caught the exception that ends the interpreter
         line = permit_log.noted(permit, producer_id, ended if ended in ENDS else None)
-        self._change(lambda own: own._replace(lines=permit_log.latest(own.lines + line)))
-        self._round(self._settle)
+        self._act(lambda hour: hour.write(hour.until, line))
 
-    def _shared(self, round_: LedgerRound, request: Request, draft: Permit, line: bytes) -> Answer:
-        self._settle(round_)
-        if draft.known and permit_log.knows(round_.lines(), draft.known):
-            round_.write(round_.until, permit_log.used_again(draft.known))
-            return Answer(draft._replace(known=""))
-        answer = _decided(request, draft, round_.until, round_.now.boot, round_.count + 1)
-        if answer.permit is None:
-            return answer
-        round_.write(answer.permit.after, line, counted=1)
-        return answer._replace(over_limit=round_.count > request.rate)
-
-    def _alone(self, request: Request, draft: Permit, line: bytes) -> Answer:
-        """Decide by what can be read without a lock, and what this process counted."""
-        if draft.known and permit_log.knows(self._lines(), draft.known):
-            return Answer(draft._replace(known=""))
-        now, answer = self._now(), Answer(None)
-        read, _ = self._ledger.peek(now)
-
-        def granted(own: Own) -> Own | None:
-            nonlocal answer
-            answer = _decided(request, draft, own.used(read, now.boot), now.boot, None)
-            if (permit := answer.permit) is None:
-                return None
-            lines = permit_log.latest(own.lines + line)
-            return Own(permit.after, own.owed + permit.after - permit.before, lines, own.back)
-
-        own = self._change(granted)
-        if own is None:
-            return answer
-        over = permit_log.count(own.lines) > request.rate or own.until - now.boot > permits.HOUR
-        return answer._replace(over_limit=over)
+    def _act(self, act: Callable[[Hour], _Result]) -> _Result:
+        """In a round of the ledger, or alone where there is none or it cannot be locked or written."""
+        if self._keeps:
+            round_, work = LedgerRound(self._ledger), forks.Work()
+            try:
+                with work.lock, closing(round_):  # a fork waits for it
+                    round_.begin()
+                    self._settle(round_)
+                    return act(round_)
+            except (LedgerError, OSError, ValueError) as error:
+                self._problem = str(error) if self._problem is None else self._problem
+            except BaseException as error:
+                del round_
+                clear_frames(error.__traceback__)  # who keeps a time limit would keep the lock
+                raise
+        while True:
+            alone = self._alone()
+            result = act(alone)
+            if self._replaced(alone.own, alone.after):
+                return result
 
     def _settle(self, round_: LedgerRound) -> None:
         """Add what this process counted alone, and what it has to say."""
-        own, now = self._own, round_.now.boot
-        if not (own.lines or own.back):
-            return
-        until, lines = own.used(round_.until, now), own.lines
-        kept = round_.lines() if own.back else b""
-        for permit in own.back:
-            if permit_log.is_in_use(permit, kept + lines):
-                until = permits.given_back(until, permit.after - permit.before, now - permit.at)
-                lines += permit_log.went_back(permit)
-        round_.write(until, lines, permit_log.count(lines))
-        self._change(lambda later: later.without(own))
+        if (own := self._own).lines:
+            until = own.used(round_.until, round_.now.boot)
+            round_.write(until, own.lines, permit_log.count(own.lines))
+            while not self._replaced(later := self._own, later.without(own)):
+                pass
+
+    def _replaced(self, own: Own, by: Own) -> bool:
+        """Whether this process's count was still `own`, and is `by` now.
+
+        No lock: a signal handler or a destructor may come in the middle of a step and take one of its own.
+        """
+        # No call and no jump back between these two: no signal handler, and no other thread.
+        if self._own is own:
+            self._own = by
+            return True
+        return False
 
     def _explained(self, request: Request, answer: Answer) -> Answer:
         """With the figures: how many within the hour, by which line, in which pattern."""
-        now = self._now()
-        young, (read, count) = permit_log.records(self._lines(), now), self._ledger.peek(now)
-        in_hour = permit_log.in_hour(young, self._own.used(read, now.boot) - now.boot, request.rate, count)
+        alone = self._alone()
+        young, used = permit_log.records(alone.lines(), alone.now), alone.until - alone.now.boot
+        in_hour = permit_log.in_hour(young, used, request.rate)
         if answer.permit is not None and in_hour <= request.rate:
             return Answer(answer.permit)
         told_before = request.site in self._told
@@ -189,63 +184,32 @@ class Guard:
         pattern = patterns.find(recent, request.site)
         return answer._replace(in_hour=in_hour, by_site=by_site, pattern=pattern, told_before=told_before)
 
-    def _change(self, to: Callable[[Own], Own | None]) -> Own | None:
-        """Replace what this process counted, unless `to` answers None, by what it answers. `to` may be called again.
-
-        No lock: a signal handler or a destructor may come in the middle of a step and take one of its own.
-        """
-        while True:
-            before = self._own
-            after = to(before)
-            # No call and no jump back between these two: no signal handler, and no other thread.
-            if self._own is before:
-                if after is not None:
-                    self._own = after
-                return after
-
-    def _round(self, act: Callable[[LedgerRound], _Result]) -> _Result | None:
-        """None without a ledger, where it cannot be locked or written, and inside a round of this thread."""
-        if not self._keeps or self._is_inside():
-            return None
-        thread, round_, work = threading.get_ident(), None, forks.Work()
-        try:
-            with work.lock:  # a fork waits for it
-                round_ = LedgerRound(self._ledger)
-                self._rounds[thread] = weakref.ref(round_)
-                with closing(round_):
-                    round_.begin()
-                    return act(round_)
-        except (LedgerError, OSError, ValueError) as error:
-            self._problem = str(error) if self._problem is None else self._problem
-            return None
-        except BaseException as error:
-            round_ = None
-            clear_frames(error.__traceback__)  # who keeps a time limit would keep the lock
-            raise
-        finally:
-            self._rounds.pop(thread, None)
-
-    def _is_inside(self) -> bool:
-        """Whether a signal handler or a destructor has interrupted a round of this thread."""
-        reference = self._rounds.get(threading.get_ident())
-        round_ = None if reference is None else reference()
-        return round_ is not None and not round_.closed
+    def _alone(self) -> Alone:
+        return Alone(self._own, self._ledger, self._now())
 
     def _now(self) -> Times:
         return permit_record.now() if self._keeps else Times(clock.monotonic(), clock.time())
 
-    def _lines(self) -> bytes:
-        """All that is said of permits, with what no ledger knows."""
-        return self._ledger.lines() + self._own.lines
 
-
-def _decided(request: Request, draft: Permit, used: float, now: float, number: int | None) -> Answer:
-    """With a permit that is about to be counted, if it is granted."""
+def _decided(hour: Hour, request: Request, draft: Permit, line: bytes) -> Answer:
+    """With a permit, which is counted unless its transactional ID is known."""
+    if draft.known and permit_log.knows(hour.lines(), draft.known):
+        return Answer(draft._replace(known=""))
+    used, now = hour.until, hour.now.boot
     after = permits.granted(used, request.kind, request.rate, now)
     if after is None and request.enforce:
         return Answer(None, permits.wait(used, request.kind, request.rate, now), over_limit=True)
     after = permits.counted(used, request.rate, now) if after is None else after
-    return Answer(draft._replace(before=max(used, now), after=after, at=now, number=number))
+    number = None if hour.count is None else hour.count + 1
+    hour.write(after, line, counted=1)
+    permit = draft._replace(before=max(used, now), after=after, at=now, number=number)
+    return Answer(permit, over_limit=number is None or number > request.rate)
+
+
+def _went_back(hour: Hour, permit: Permit) -> None:
+    if permit_log.is_in_use(permit, hour.lines()):
+        until = permits.given_back(hour.until, permit.after - permit.before, hour.now.boot - permit.at)
+        hour.write(until, permit_log.went_back(permit))
 
 
 def _hashed(transactional_id: str, identity: tuple[str, str]) -> str:

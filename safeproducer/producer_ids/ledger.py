@@ -9,12 +9,11 @@ descriptor, which ends with its object: nothing stays locked behind a signal han
 
 from __future__ import annotations
 
-import errno
 import math
 import os
-import stat
 import struct
 import sys
+import weakref
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -27,16 +26,11 @@ from safeproducer.policy.permits import HOUR, MOST_DEBT
 from safeproducer.producer_ids import ledger_places, permit_log, permit_record
 from safeproducer.producer_ids.ledger_places import SUFFIX, Place
 from safeproducer.producer_ids.permit_record import Times
-from safeproducer.runtime import clock
+from safeproducer.runtime import clock, forks
 from safeproducer.runtime.patience import Patience, until
 
 WAITS = 0.05
 """Seconds for which a round waits for another one, at most."""
-_RESTS, _SHORTLY = 1.0, 0.005
-"""After it was in vain a round waits for so many seconds at most, for so long: a stopped process may hold the lock for
-hours."""
-MOST = 64
-"""Ledgers that a directory has at most."""
 LATEST = HOUR + MOST_DEBT
 """Seconds from now, beyond which nothing that we wrote can be."""
 SIZE, VERSION = 64, 2
@@ -44,9 +38,6 @@ _MOST = SIZE + permit_log.MOST
 DAMAGED, NEWER = "damaged", "of a newer version"
 _MAGIC = b"SPid"
 _FORM, _FARTHEST = struct.Struct("<4sHxxQqqQ20xI"), (1 << 63) - 1
-_NAMES = ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY", "O_NOINHERIT")
-_OPEN = sum(getattr(os, name, 0) for name in _NAMES)
-_THERE, _MADE = os.O_RDWR | _OPEN, os.O_RDWR | os.O_CREAT | _OPEN
 
 if sys.platform == "win32":
     import msvcrt
@@ -97,9 +88,12 @@ def encode(header: Header) -> bytes:
 
 
 def decode(data: bytes) -> Header | str:
-    """What a file begins with, or what is wrong with it. Magic, version and checksum stay where they are."""
+    """What a file begins with, or what is wrong with it; nothing is, with an empty one: it is new.
+
+    Magic, version and checksum stay where they are.
+    """
     if len(data) < SIZE:
-        return DAMAGED
+        return DAMAGED if data else ""
     magic, version, boot_id, boot, wall, count, check = _FORM.unpack_from(data)
     if magic != _MAGIC or check != zlib.crc32(data[: SIZE - 4]) or version < VERSION:
         return DAMAGED
@@ -116,61 +110,40 @@ def larger(found: Iterable[Header | str], now: Times) -> tuple[float, int]:
 def content_of(path: str, size: int = -1) -> bytes:
     """What is there, without a lock and without a change; empty when it cannot be read."""
     try:
-        with FileIO(os.open(path, os.O_RDONLY | _OPEN)) as file:
+        with FileIO(path) as file:
             return file.read(size)
-    except (OSError, ValueError):
+    except OSError:
         return b""
 
 
-class LedgerCopy:
-    """An open, locked file. `header`: what it begins with; empty when it was just made."""
-
-    __slots__ = ("file", "header", "path", "size")
-
-    def __init__(self, path: str, file: FileIO, size: int) -> None:
-        self.path, self.file, self.size = path, file, size
-        self.header = decode(file.read(SIZE)) if size else ""
-
-    def lines(self) -> bytes:
-        self.file.seek(SIZE)
-        return self.file.read()
-
-    def write(self, header: bytes, lines: bytes, anew: bool) -> None:
-        """Add lines first, or put them in place of all others, and what decides last: who is killed counted nothing."""
-        if anew:
-            self._decide(header)
-            self.file.truncate(SIZE)
-        with suppress(OSError):  # on a disk that is full, too, the header counts
-            self.file.seek(0, os.SEEK_END)
-            self.file.write(lines)
-        self._decide(header)
-
-    def _decide(self, header: bytes) -> None:
-        self.file.seek(0)
-        if self.file.write(header) != SIZE:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+_open: set[weakref.ref[FileIO]] = set()
+"""What rounds have open. A child that is forked meanwhile closes it, or it would keep the lock of its parent."""
 
 
-def opened(path: str, patience: Patience, flags: int = _MADE) -> LedgerCopy:
-    """The copy at `path`, locked. Raises LedgerError for one that cannot be used, BlockingIOError when it cannot be
-    locked in time, OSError."""
-    while True:
-        file = FileIO(os.open(path, flags, 0o600), "r+")
-        try:
-            if not until(partial(_locked, file), patience):
-                raise BlockingIOError(f"{path} is locked by another process")
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != ledger_places.user():
-                raise LedgerError(f"{path} is no regular file of this user")
-            copy = LedgerCopy(path, file, found.st_size)
-            if copy.header == NEWER:
-                raise LedgerError(f"{path} was written by a newer version of safeproducer")
-            if found.st_nlink:
-                return copy
-        except BaseException:
+def _in_child() -> None:
+    for reference in _open.copy():
+        if (file := reference()) is not None:
             file.close()
-            raise
-        file.close()  # it was deleted before it was locked
+
+
+forks.in_child(_in_child)
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+
+
+def _write(copy: FileIO, header: bytes, lines: bytes, anew: bool) -> None:
+    """Add lines first, or put them in place of all others, and what decides last: who is killed counted nothing."""
+    if anew:
+        copy.seek(0)
+        copy.write(header)
+        copy.truncate(SIZE)
+    with suppress(OSError):  # on a disk that is full, too, the header counts
+        copy.seek(0, os.SEEK_END)
+        copy.write(lines)
+    copy.seek(0)
+    copy.write(header)
 
 
 class LedgerRound:
@@ -181,36 +154,40 @@ class LedgerRound:
 
     now = Times(0.0, 0.0)
     until = 0.0
-    count = 0
-    closed = False
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._copies: list[LedgerCopy] = []
+        self.count = 0
+        self._copies: list[FileIO] = []
 
     def begin(self) -> None:
         """Open, lock and read the copies."""
         self._ledger.open(self._copies)
         self.now = permit_record.now()
-        found = [copy.header for copy in self._copies]
+        found = [decode(copy.read(SIZE)) for copy in self._copies]
+        if NEWER in found:
+            raise LedgerError("it was written by a newer version of safeproducer")
         known = any(isinstance(header, Header) for header in found)
         self.until, self.count = larger(found, self.now)
         if not known and any(found):  # all are damaged: the hour counts as used up
             self.until = self.now.boot + HOUR
         set_back = self.until >= self.now.boot + LATEST  # a clock: the hour comes back from now on
-        if not known or len(set(found)) > 1 or set_back or any(copy.size > _MOST for copy in self._copies):
+        too_long = any(copy.seek(0, os.SEEK_END) > _MOST for copy in self._copies)
+        if not known or len(set(found)) > 1 or set_back or too_long:
             # One is new, damaged, or was left behind when a process was killed. Or there are too many lines.
-            leader = max(self._copies, key=lambda copy: copy.header.count if isinstance(copy.header, Header) else -1)
-            self.write(self.until, permit_log.latest(leader.lines()) if known else b"", anew=True)
+            counts = [header.count if isinstance(header, Header) else -1 for header in found]
+            lines = self.lines(counts.index(max(counts))) if known else b""
+            self.write(self.until, permit_log.latest(lines), anew=True)
+        if not all(found):
+            self._ledger.sweep()
 
     def close(self) -> None:
-        """At the end, and in a forked child, which must not keep the lock of its parent."""
-        self.closed = True
         for copy in self._copies:
-            copy.file.close()
+            copy.close()
 
-    def lines(self) -> bytes:
-        return self._copies[0].lines()
+    def lines(self, of: int = 0) -> bytes:
+        self._copies[of].seek(SIZE)
+        return self._copies[of].read()
 
     def write(self, until: float, lines: bytes, counted: int = 0, anew: bool = False) -> None:
         """The hour is used up to `until`, and so many more permits were counted. `anew`: there are no other lines."""
@@ -218,9 +195,9 @@ class LedgerRound:
         header = encode(Header(permit_record.boot_id(), Times(until, wall), count))
         for copy in tuple(self._copies):
             try:
-                copy.write(header, lines, anew)
+                _write(copy, header, lines, anew)
             except (OSError, ValueError):  # ValueError: closed, in a child that a signal handler forked
-                copy.file.close()
+                copy.close()
                 self._copies.remove(copy)  # the rest of the round does without it
         if not self._copies:
             raise LedgerError("no copy can be written")
@@ -228,70 +205,53 @@ class LedgerRound:
 
 
 class Ledger:
-    """Where one is, and whether it is worth waiting for. Thread-safe."""
+    """Where one is. Any thread."""
 
     def __init__(self, identity: tuple[str, str], place: Place) -> None:
         self._name = name_of(identity)
         self._place = place
-        self._impatient_until = 0.0
 
     def lines(self) -> bytes:
         """Those of the first copy that has any."""
         return next(filter(None, (content_of(path)[SIZE:] for path in self._paths()[0])), b"")
 
-    def peek(self, now: Times) -> tuple[float, int]:
-        """Up to when the hour is used, and how many permits were counted, as it was a moment ago. Waits for nobody."""
-        return larger((decode(content_of(path, SIZE)) for path in self._paths()[0]), now)
+    def peek(self, now: Times) -> float:
+        """Up to when the hour is used, as it was a moment ago. Waits for nobody."""
+        return larger((decode(content_of(path, SIZE)) for path in self._paths()[0]), now)[0]
 
     def _paths(self) -> tuple[list[str], list[str]]:
         directories, problems = ledger_places.prepared(self._place)
         return [os.path.join(directory, self._name) for directory in directories], problems
 
-    def open(self, copies: list[LedgerCopy]) -> None:
+    def open(self, copies: list[FileIO]) -> None:
         """Add all that can be used, locked, to `copies`, which the caller closes. Raises LedgerError when none can.
 
         Raises BlockingIOError when one of them is locked: who holds it may be about to count in the other one alone.
         """
         paths, problems = self._paths()
-        patience = Patience(_SHORTLY if clock.real() < self._impatient_until else WAITS)
+        patience = Patience(WAITS)
         for path in paths:
             try:
-                copies.append(opened(path, patience))
-            except BlockingIOError:
-                if clock.real() >= self._impatient_until:
-                    self._impatient_until = clock.real() + _RESTS
-                raise
-            except (OSError, LedgerError) as error:
+                copies.append(FileIO(path, "r+", opener=_opened))
+            except OSError as error:
                 problems.append(str(error))
+                continue
+            _open.add(weakref.ref(copies[-1], _open.discard))
+            if not until(partial(_locked, copies[-1]), patience):
+                raise BlockingIOError(f"{path} is locked by another process")
         if not copies:
             raise LedgerError("; ".join(problems) or "there is no directory for it")
-        for copy in copies:
-            if not copy.header:
-                sweep(os.path.dirname(copy.path), keep=self._name)
+
+    def sweep(self) -> None:
+        """Delete ledgers in which nobody counted for two hours. Each FakeCluster has new ports, and so a new ledger."""
+        for path in self._paths()[0]:
+            with suppress(OSError):  # another process deletes, too
+                for other in os.scandir(os.path.dirname(path)):
+                    age = abs(clock.time() - other.stat(follow_symlinks=False).st_mtime)
+                    if other.name.endswith(SUFFIX) and other.path != path and age >= LATEST:
+                        os.unlink(other.path)
 
 
 def name_of(identity: tuple[str, str]) -> str:
     """The file for a cluster and principal: a hash, because the name is content."""
     return blake2b("\0".join(identity).encode(errors="surrogatepass"), digest_size=16).hexdigest() + SUFFIX
-
-
-def sweep(directory: str, keep: str) -> None:
-    """Delete ledgers in which nobody counted for two hours, and the oldest ones beyond 64; never the one named `keep`.
-
-    Each FakeCluster has new ports, and so a new ledger.
-    """
-    with suppress(OSError):  # another process deletes, too
-        names = [name for name in os.listdir(directory) if name.endswith(SUFFIX) and name != keep]
-        paths = [os.path.join(directory, name) for name in names]
-        ages = {path: abs(clock.time() - os.lstat(path).st_mtime) for path in paths}
-        for count, path in enumerate(sorted(paths, key=ages.__getitem__), 2):
-            if count > MOST or ages[path] >= LATEST:
-                _delete(path)
-
-
-def _delete(path: str) -> None:
-    """Not one that is in use just now, nor one that is not ours or of a newer version."""
-    with suppress(OSError, LedgerError), opened(path, Patience(0.0), _THERE).file as file:
-        if sys.platform == "win32":
-            file.close()  # it deletes no open file
-        os.unlink(path)  # locked: who waits for it finds that it is gone, and makes a new one

@@ -39,7 +39,7 @@ class LedgerReading:
 
     def taken(self, rate: float) -> int:
         """How many permits were granted within the hour: what a producer with this rate is told."""
-        return permit_log.in_hour(self.young, self.used, rate, self.count)
+        return permit_log.in_hour(self.young, self.used, rate)
 
     def wait(self, rate: float) -> float:
         """Seconds until the first ID of another producer would be granted, at `rate` per hour."""
@@ -70,7 +70,7 @@ def not_kept(place: Place = AUTO) -> list[str]:
 
 def _read(name: str, paths: Sequence[str]) -> LedgerReading:
     now, contents = permit_record.now(), [ledger.content_of(path) for path in paths]
-    found = [ledger.decode(content) if content else "not readable" for content in contents]
+    found = [ledger.decode(content) or "not readable" for content in contents]
     until, count = ledger.larger(found, now)
     lines = max((content[ledger.SIZE :] for content in contents), key=permit_log.count)
     return LedgerReading(

@@ -50,11 +50,6 @@ def went_back(permit: Permit) -> bytes:
     return _line(of=_key(permit), ended=UNSENT, forgotten=permit.known)
 
 
-def used_again(known: str) -> bytes:
-    """The line that keeps a transactional ID among the latest ones."""
-    return _line(known=known)
-
-
 def is_in_use(permit: Permit, lines: bytes) -> bool:
     """Whether `lines` have it, and it did not go back."""
     return b'%b%b"' % (_PERMIT, _key(permit).encode()) in lines and went_back(permit) not in lines
@@ -105,11 +100,11 @@ def _parsed(line: bytes) -> tuple[str, IdRecord | tuple[int | None, str]] | None
         return None
 
 
-def in_hour(young: Sequence[IdRecord], used: float, rate: float, counted: int) -> int:
+def in_hour(young: Sequence[IdRecord], used: float, rate: float) -> int:
     """Permits that were granted within the hour and not given back. `young`: the records of that hour.
 
     They tell, unless they are so many that older ones may be gone. Then the `used` seconds of the hour tell as well, at
-    `rate`, up to all that were `counted`, if that is known: others may use up more of the hour with a permit.
+    `rate`: others may use up more of the hour with a permit.
     """
-    live, most = sum(record.ended != UNSENT for record in young), permits.in_hour(used, rate, 0.0)
-    return live if len(young) < SURE else max(live, min(most, counted or most))
+    live = sum(record.ended != UNSENT for record in young)
+    return live if len(young) < SURE else max(live, permits.in_hour(used, rate, 0.0))

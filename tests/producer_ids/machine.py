@@ -78,7 +78,6 @@ class PermitMachine(RuleBasedStateMachine):
         self.inside: Callable[[], Any] | None = None
         self.whole = True
         self.patch.setattr("safeproducer.producer_ids.ledger.WAITS", 0.0)
-        self.patch.setattr("safeproducer.producer_ids.ledger._SHORTLY", 0.0)
         real = LedgerRound.write
 
         def write(round_: LedgerRound, *arguments: Any, **more: Any) -> None:

@@ -9,6 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
+from safeproducer.producer_ids import guard
 from safeproducer.producer_ids.guard import Guard, Request
 from safeproducer.producer_ids.ledger import LedgerRound
 from tests.effort import effort
@@ -19,7 +20,7 @@ EFFORT = effort(150, 25)
 UNTIL_FOUND = effort(1000, 25)
 
 real_granted = permits.granted
-real_shared = Guard._shared
+real_decided = guard._decided
 real_begin = Guard.__init__
 real_begin_round = LedgerRound.begin
 real_write = LedgerRound.write
@@ -30,10 +31,10 @@ def test_processes_share_the_hour_exactly() -> None:
     run_state_machine_as_test(PermitMachine, settings=EFFORT)
 
 
-def reserving(self: Guard, round_: LedgerRound, request: Request, *more: Any) -> Any:
-    answer = real_shared(self, round_, request, *more)
+def reserving(hour: guard.Hour, request: Request, *more: Any) -> Any:
+    answer = real_decided(hour, request, *more)
     if answer.permit is None:
-        real_write(round_, permits.counted(round_.until, request.rate, round_.now.boot), b"")
+        hour.write(permits.counted(hour.until, request.rate, hour.now.boot), b"")
     return answer
 
 
@@ -64,7 +65,7 @@ def second_round(self: LedgerRound, *arguments: Any, **more: Any) -> None:
 
 
 PLANTS: dict[str, list[tuple[Any, str, Any]]] = {
-    "waiting reserves": [(Guard, "_shared", reserving)],
+    "waiting reserves": [(guard, "_decided", reserving)],
     "refilled twice": [(permits, "given_back", refilling)],
     "first and further mixed up": [(permits, "granted", mixed_up)],
     "permit at construction": [(Guard, "__init__", asking_at_construction)],

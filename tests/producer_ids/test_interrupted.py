@@ -111,7 +111,6 @@ def interrupted(
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a ledger that is locked."""
     monkeypatch.setattr(ledger, "WAITS", 0.0)
-    monkeypatch.setattr(ledger, "_SHORTLY", 0.0)
 
 
 def fresh(host: Host, others: int = 0, alone: int = 0) -> Guard:

@@ -1,27 +1,21 @@
 """A ledger that several processes use at once: killed and stopped writers, forks and signals in a round."""
 
-import gc
 import os
 import random
 import signal
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
-from io import FileIO
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from safeproducer import ProducerIdLimitError, SafeProducer
 from safeproducer.producer_ids import ledger, permit_log
 from safeproducer.producer_ids.guard import OFF, Guard, Place, guard_of
 from safeproducer.producer_ids.ledger import SIZE, Header, LedgerRound
 from safeproducer.producer_ids.ledger_places import AUTO
 from safeproducer.runtime import forks
-from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
-from safeproducer.testing import FakeCluster
-from tests.clusters import cluster_of
 from tests.contract.support import handling
 from tests.hammer import hammer
 from tests.producer_ids.host import IDENTITY, Host, first, forked, killed, locked, result, taken
@@ -113,17 +107,13 @@ def test_others_go_on_when_a_holder_is_stopped(host: Host, monkeypatch: pytest.M
     guard = host.start()
     assert guard.ask(first()).permit
     child, slept = stopped_in_a_round(), list[float]()
-    monkeypatch.setattr(ledger, "_RESTS", 60.0)  # on a busy machine a second may pass between two of them
     sleep = time.sleep
     monkeypatch.setattr(time, "sleep", lambda seconds: (slept.append(seconds), sleep(seconds)))
     try:
-        for longest in (0.1, 0.02, 0.02):
+        for _ in range(3):
             slept.clear()
-            began = time.monotonic()
             assert guard.ask(first()).permit
-            took = time.monotonic() - began
-            assert 0 < sum(slept) < longest
-            assert took < longest + 0.5 * (os.getloadavg()[0] > 2), slept
+            assert 0 < sum(slept) < 0.1
         assert content(host).count == 1
     finally:
         os.kill(child, signal.SIGCONT)
@@ -154,15 +144,13 @@ def interrupts(monkeypatch: pytest.MonkeyPatch) -> Interrupts:
     return Interrupts(monkeypatch)
 
 
-def test_a_producer_made_by_a_signal_handler_in_a_round_is_counted(host: Host, interrupts: Interrupts) -> None:
-    """At once, without waiting for the round that it interrupts, and without a permit too many."""
+def test_a_signal_handler_may_ask_in_a_round(host: Host, interrupts: Interrupts) -> None:
+    """It finds the ledger locked, and decides alone: without a permit too many."""
     guard = host.start()
     answers = []
 
     def handler(*_: object) -> None:
-        began = time.monotonic()
         answers.append(guard.ask(first(2)))
-        assert time.monotonic() - began < 0.04
 
     with handling(signal.SIGUSR1, handler):
         for _ in range(2):
@@ -173,74 +161,16 @@ def test_a_producer_made_by_a_signal_handler_in_a_round_is_counted(host: Host, i
     assert host.start().ask(first(2)).permit is None
 
 
-@pytest.fixture
-def two_an_hour(host: Host, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FakeCluster, dict[str, Any]]]:
-    """A cluster, and the configuration of producers that share the ledger of this host: two may write."""
-    monkeypatch.setenv(LEDGER_VARIABLE, "auto")
-    monkeypatch.setenv(POLICY_VARIABLE, "refuse")
-    with cluster_of({"t": 1}) as cluster:
-        config = {"bootstrap.servers": cluster.bootstrap, "safeproducer.producer.ids.per.hour": 2}
-        yield cluster, {**config, "log_level": 0, "message.timeout.ms": 20_000}
-
-
-def test_a_signal_handler_may_make_a_producer_in_a_round(
-    host: Host, interrupts: Interrupts, two_an_hour: tuple[FakeCluster, dict[str, Any]]
-) -> None:
-    """Both write and are counted, and a third one is refused."""
-    cluster, config = two_an_hour
-    made: list[SafeProducer] = []
-
-    def handler(*_: object) -> None:
-        made.append(SafeProducer(config))
-        made[0].produce("t", b"inner")
-
-    with handling(signal.SIGUSR1, handler):
-        interrupts.work = lambda: os.kill(os.getpid(), signal.SIGUSR1)
-        with SafeProducer(config) as outer:
-            outer.produce("t", b"outer")
-            with made[0] as inner:
-                assert outer.flush(20) == inner.flush(20) == 0
-    assert sorted(record.value or b"" for record in cluster.log("t")) == [b"inner", b"outer"]
-    assert content(host).count == 2
-    with SafeProducer(config) as third, pytest.raises(ProducerIdLimitError):
-        third.produce("t", b"third")
-
-
-@pytest.mark.usefixtures("without_collector")
-@pytest.mark.parametrize("sends", [True, False])
-def test_a_destructor_may_close_a_producer_in_a_round(
-    host: Host, interrupts: Interrupts, two_an_hour: tuple[FakeCluster, dict[str, Any]], sends: bool
-) -> None:
-    """The permit of one that sent nothing is free for the next producer; that of another one is not."""
-
-    class Owner:
-        def __init__(self, producer: SafeProducer) -> None:
-            self.producer, self.circle = producer, self
-
-        def __del__(self) -> None:
-            closed.append(self.producer.close(0).left)
-
-    cluster, config = two_an_hour
-    if not sends:
-        cluster.stop(1)
-    closed: list[int] = []
-    owned = SafeProducer(config)
-    owned.produce("t", b"owned")
-    assert bool(owned.flush(20 if sends else 0)) is not sends
-    Owner(owned)  # garbage at once; `owned` itself is not, or Python might end it first
-    interrupts.work = gc.collect
-    with SafeProducer(config) as outer, SafeProducer(config) as third:
-        outer.produce("t", b"outer")
-        assert closed == [not sends]
-        if sends:
-            with pytest.raises(ProducerIdLimitError):
-                third.produce("t", b"third")
-        else:
-            third.produce("t", b"third")
-            cluster.start(1)
-        assert outer.flush(20) == third.flush(20) == 0
-    records = permit_log.records(host.files[0].read_bytes()[SIZE:])
-    assert [record.ended for record in records][:1] == ["closed" if sends else "unsent"]
+def test_a_destructor_may_give_back_in_a_round(host: Host, interrupts: Interrupts) -> None:
+    """The permit is free for the next producer of this process, and with its round for all."""
+    guard = host.start()
+    permit = guard.ask(first(3)).permit
+    assert permit is not None
+    interrupts.work = lambda: guard.give_back(permit)
+    assert taken(guard, 3) == 3
+    assert taken(host.start(), 3) == 0
+    ends = [record.ended for record in permit_log.records(host.files[0].read_bytes()[SIZE:])]
+    assert ends == ["unsent", "", "", ""]
 
 
 @pytest.mark.parametrize("parent", ["goes on", "dies"])
@@ -289,7 +219,9 @@ def test_a_fork_waits_for_the_round_of_another_thread(
 
     def pause() -> None:
         inside.set()
-        early.append(forked_now.wait(0.3))
+        early.append(
+            any(forked_now.wait(0.005) for _ in range(60))
+        )  # nothing runs beside the fork, which may take long
 
     interrupts.work = pause
     other = threading.Thread(target=lambda: guard.ask(first()))
@@ -338,22 +270,6 @@ def test_threads_of_one_process_share_it(host: Host, place: Place) -> None:
 
         hammer(ask, 8)
         assert len(granted) == len(set(granted)) == 20
-
-
-def test_nobody_counts_in_a_file_that_is_gone(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody deletes the ledger when it was opened, and before it is locked."""
-    assert host.start().ask(first()).permit
-    real = ledger._locked
-
-    def locked(file: FileIO) -> bool:
-        monkeypatch.setattr(ledger, "_locked", real)
-        for path in host.files:
-            path.unlink()
-        return real(file)
-
-    monkeypatch.setattr(ledger, "_locked", locked)
-    assert host.start().ask(first()).permit
-    assert (len(host.files), content(host).count) == (2, 1)
 
 
 def test_descriptors_are_closed(host: Host) -> None:

@@ -91,7 +91,7 @@ def test_a_directory_is_made_with_the_first_permit(tmp_path: Path) -> None:
 
 def test_fixed_numbers_are_those_that_are_promised() -> None:
     """Ledgers in a directory, parked producers, seconds before brokers are asked, and seconds to wait for a ledger."""
-    assert (ledger.MOST, reuse.MOST, id_expirations.NOT_BEFORE, ledger.WAITS) == (64, 16, 60, 0.05)
+    assert (reuse.MOST, id_expirations.NOT_BEFORE, ledger.WAITS) == (16, 60, 0.05)
 
 
 def test_no_secret_and_no_configuration_goes_into_a_ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

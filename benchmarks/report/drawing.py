@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from xml.sax.saxutils import escape
 
 from benchmarks.report.figures import Figure
 
-LEFT, WIDTH, ROW, TOP = 560, 1000, 26, 34
+WIDTH, SHOWN, LETTERS = 480, 600, 66
+"""Of a plot, as it is drawn and as it is shown where there is room; letters of a line of a label."""
+LEFT, RIGHT, LINE, TOP = 14, 420, 16, 30
 TICKS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
-LETTERS = 88
-"""Of a label; the table has the whole one."""
+FINE = (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4, 1.7, 2)
+"""Where all figures are near to 1."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,9 @@ class Theme:
         """As CSS."""
         return (
             f"rect{{fill:{self.ground}}}text{{fill:{self.text}}}path{{stroke:{self.line}}}"
-            f"text.ahead,circle.ahead{{fill:{self.ahead}}}path.ahead{{stroke:{self.ahead}}}"
-            f"text.behind,circle.behind{{fill:{self.behind}}}path.behind{{stroke:{self.behind}}}"
+            f".ahead{{fill:{self.ahead}}}path.ahead,circle.ahead{{stroke:{self.ahead}}}"
+            f".behind{{fill:{self.behind}}}path.behind,circle.behind{{stroke:{self.behind}}}"
+            f"circle.behind{{fill:{self.ground};stroke-width:2}}"
         )
 
 
@@ -50,29 +54,33 @@ def plot(title: str, figures: Sequence[Figure]) -> str:
     low, high = math.log(min(*ends, 0.8)), math.log(max(*ends, 1.25))
 
     def at(value: float) -> float:
-        return LEFT + 14 + (math.log(value) - low) / (high - low) * (WIDTH - LEFT - 74)
+        return LEFT + (math.log(value) - low) / (high - low) * (RIGHT - LEFT)
 
-    bottom = TOP + ROW * len(figures)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 24}" role="img" '
-        f'aria-labelledby="t d" font-family="sans-serif" font-size="12">',
-        f"<style>{LIGHT.style}@media(prefers-color-scheme:dark){{{DARK.style}}}</style>",
-        f'<title id="t">{escape(title)}</title><desc id="d">{escape(described(figures))}</desc>',
-        f'<rect width="{WIDTH}" height="{bottom + 24}"/>',
-        f'<text x="8" y="18" font-size="14" font-weight="bold">{escape(title)}</text>',
-    ]
-    for tick in (tick for tick in TICKS if low <= math.log(tick) <= high):
-        wide = 2 if tick == 1 else 1
-        x = f"{at(tick):.1f}"
-        parts.append(f'<path d="M{x} {TOP - 6}V{bottom}" stroke-width="{wide}"/>')
-        parts.append(f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{tick:g}</text>')
-    for number, each in enumerate(figures):
-        y, side = TOP + ROW * number + 10, "behind" if each.peer_is_better else "ahead"
-        label = each.label if len(each.label) <= LETTERS else f"{each.label[: LETTERS - 3]}..."
-        parts.append(f'<text x="{LEFT}" y="{y + 4}" text-anchor="end">{escape(label)}</text>')
+    rows, bottom = [], TOP
+    for each in figures:
+        side, lines = "behind" if each.peer_is_better else "ahead", wrap(each.label, LETTERS)
+        rows += [
+            f'<text x="8" y="{bottom + LINE * number}">{escape(line)}</text>' for number, line in enumerate(lines, 1)
+        ]
+        y = bottom + LINE * len(lines) + 12
         if each.low and each.high:
             line = f"M{at(each.low):.1f} {y}H{at(each.high):.1f}"
-            parts.append(f'<path d="{line}" class="{side}" stroke-width="3" stroke-opacity=".55"/>')
-        parts.append(f'<circle cx="{at(each.value):.1f}" cy="{y}" r="5" class="{side}"/>')
-        parts.append(f'<text x="{WIDTH - 8}" y="{y + 4}" text-anchor="end" class="{side}">{each.text}</text>')
-    return "\n".join([*parts, "</svg>", ""])
+            rows.append(f'<path d="{line}" class="{side}" stroke-width="3" stroke-opacity=".55"/>')
+        rows.append(f'<circle cx="{at(each.value):.1f}" cy="{y}" r="5" class="{side}"/>')
+        rows.append(f'<text x="{WIDTH - 8}" y="{y + 4}" text-anchor="end" class="{side}">{each.text}</text>')
+        bottom = y + 10
+    height = bottom + 2 * LINE + 8
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{SHOWN}" viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'aria-labelledby="t d" font-family="sans-serif" font-size="13">',
+        f"<style>{LIGHT.style}@media(prefers-color-scheme:dark){{{DARK.style}}}</style>",
+        f'<title id="t">{escape(title)}</title><desc id="d">{escape(described(figures))}</desc>',
+        f'<rect width="{WIDTH}" height="{height}"/>',
+        f'<text x="8" y="20" font-size="14" font-weight="bold">{escape(title)}</text>',
+    ]
+    for tick in (tick for tick in (FINE if high - low < math.log(4) else TICKS) if low <= math.log(tick) <= high):
+        x = f"{at(tick):.1f}"
+        parts.append(f'<path d="M{x} {TOP}V{bottom}" stroke-width="{2 if tick == 1 else 1}"/>')
+        parts.append(f'<text x="{x}" y="{bottom + LINE}" text-anchor="middle">{tick:g}</text>')
+    said = "1: as the peer. Full: not behind it. Ring: behind it."
+    return "\n".join([*parts, *rows, f'<text x="8" y="{bottom + 2 * LINE}">{said}</text>', "</svg>", ""])

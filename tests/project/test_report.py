@@ -13,7 +13,7 @@ import pytest
 from benchmarks.interleaved import Spread
 from benchmarks.report import __main__ as report
 from benchmarks.report.cases import CASES, Case
-from benchmarks.report.drawing import DARK, LIGHT, plot
+from benchmarks.report.drawing import DARK, LETTERS, LIGHT, described, plot
 from benchmarks.report.figures import HIGHER, LOWER, Figure, aio, figure, peers, quota, scale, spark
 from benchmarks.report.page import FACTS, FOLDER, ROOT, figures_of, page, quoted, unknown, where_others_are_better
 
@@ -171,11 +171,14 @@ def test_documents_get_the_figures_by_name() -> None:
 
 def test_plot_is_read_aloud_and_has_contrast() -> None:
     """It has a title and a description, and each text can be read on its ground, light and dark."""
-    drawn = Xml.fromstring(plot("Plot & more", FIGURES[:3]))  # noqa: S314 - our own
+    assert described(FIGURES[:2]) == "speed: 4.9 times; CPU: 1.23 times"
+    figures = [*FIGURES[:2], replace(FIGURES[2], label=f"noise{12 * ' of a word'}")]
+    drawn = Xml.fromstring(plot("Plot & more", figures))  # noqa: S314 - our own
     space = {"s": "http://www.w3.org/2000/svg"}
     assert drawn.findtext("s:title", namespaces=space) == "Plot & more"
-    assert drawn.findtext("s:desc", namespaces=space) == "speed: 4.9 times; CPU: 1.23 times; noise: 1.02 times"
+    assert drawn.findtext("s:desc", namespaces=space) == described(figures)
     assert [each.get("class") for each in drawn.findall("s:circle", space)] == ["ahead", "behind", "behind"]
+    assert max(len(each.text or "") for each in drawn.findall("s:text", space)) <= LETTERS, "one is cut off"
     for theme in (LIGHT, DARK):
         for colour in (theme.text, theme.ahead, theme.behind):
             lights = sorted(map(luminance, (colour, theme.ground)))

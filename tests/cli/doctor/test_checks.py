@@ -1,14 +1,17 @@
 """Each check finds what it is for, and nothing in a cluster that is well."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pytest
 
 from safeproducer.cli.common.admin_settings import OpenTransaction
-from safeproducer.cli.common.finding import Finding, Severity, exit_code
+from safeproducer.cli.common.finding import Severity, exit_code
 from safeproducer.cli.doctor.census import (
     BrokerCensus,
     BusiestHour,
@@ -32,6 +35,8 @@ ROOT = Path(__file__).resolve().parents[3]
 NO_RIGHT = Refused("TOPIC_AUTHORIZATION_FAILED", "refused")
 NOON = 1_800_014_400.0
 DEFAULTS = Configuration(300.0, 60.0, idempotent=True)
+_RIGHT = "CLUSTER_AUTHORIZATION_FAILED"
+HIDDEN = BrokerCensus(1, "host:9092", unreadable(1, _RIGHT), _RIGHT)
 
 
 def broker(number: int = 1, expiration: float = DAY) -> BrokerCensus:
@@ -53,210 +58,39 @@ def examined(
     return Examined(100, configuration, ClusterCensus(brokers, topics, all_topics), host or Host())
 
 
-def codes(found: Examined) -> list[str]:
-    return [finding.code for finding in check(found)]
+class Expected(NamedTuple):
+    """A finding has these words in its message or, behind a line end, its cure, and has no others."""
+
+    severity: Severity
+    code: str
+    words: tuple[str, ...]
+    place: dict[str, object]
+    others: str | None
 
 
-def only(found: Examined) -> Finding:
-    (finding,) = check(found)
-    return finding
+def found(severity: Severity, code: str, *words: str, others: str | None = None, **place: object) -> Expected:
+    return Expected(severity, code, words, place, others)
 
 
-def test_no_finding_exits_0() -> None:
-    """Exit status 0."""
-    assert check(examined(topic(small=100))) == []
-    assert check(Examined(100)) == []
+warning, info, error = (partial(found, severity) for severity in (Severity.WARNING, Severity.INFO, Severity.ERROR))
 
 
-def test_churn() -> None:
-    """Strictly more. Nobody but the ledger can say whose they are, and that is said."""
-    finding = only(examined(topic("calm", small=100), topic("churned", small=101)))
-    assert (finding.severity, finding.code, finding.topic) == (Severity.WARNING, "producer-id-churn", "churned")
-    assert "101 producer IDs" in finding.message
-    assert "100 are allowed" in finding.message
-    assert "neither the client.id nor the user" in finding.message
-    known = topic(small=150, of_this_host={"b.py:2": [1], "a.py:7": list(range(2, 50))})
-    assert "48 from a.py:7, 1 from b.py:2" in only(examined(known)).message
+def of_host(*ledgers: LedgerCensus, **more: Any) -> Examined:
+    return examined(topic(small=1), host=Host(ledgers, **more))
 
 
-@pytest.mark.parametrize(
-    ("timeout", "expiration", "found"),
-    [(300.0, 440.0, True), (300.0, 440.001, False), (None, DAY, True), (86_260.0, DAY, True), (300.0, DAY, False)],
-)
-def test_static_rule(timeout: float | None, expiration: float, found: bool) -> None:
-    """message.timeout.ms + 2 x socket.timeout.ms + 10 s and the margin are less than what the broker remembers."""
-    configuration = Configuration(timeout, 60.0, idempotent=True)
-    brokers = (broker(1, expiration),)
-    findings = check(examined(topic(small=1), brokers=brokers, configuration=configuration))
-    assert [(one.code, one.broker) for one in findings] == [("expiration-below-timeout", 1)] * found
+def of_broker(told: Told, refused: str | None = None, configuration: Configuration = DEFAULTS) -> Examined:
+    brokers = (BrokerCensus(1, "host:9092", told, refused),)
+    return examined(topic(small=1), brokers=brokers, configuration=configuration)
 
 
-def test_static_rule_needs_idempotence() -> None:
-    """Without one nothing is known of time-outs; without idempotence a retry may be written twice anyway."""
-    short = (broker(1, 60.0),)
-    assert codes(examined(topic(small=1), brokers=short, configuration=None)) == []
-    assert codes(examined(topic(small=1), brokers=short, configuration=Configuration(300.0, 60.0, False))) == []
+def taken(at: float, number: int | None = None) -> KnownId:
+    return KnownId("a.py:7 in view", "first", at, 1, 0, number, "closed")
 
 
-def test_brokers_that_differ() -> None:
-    """All times are named, with who has them."""
-    finding = only(examined(topic(small=1), brokers=(broker(1), broker(2, 2 * DAY), broker(3))))
-    assert finding.code == "expiration-differs"
-    assert "86400000 on broker 1, 3; 172800000 on broker 2" in finding.message
-
-
-def test_a_broker_that_does_not_tell() -> None:
-    """Once for each broker; the right that is missing once for the cluster."""
-    silent = tuple(
-        BrokerCensus(
-            number, "host:9092", unreadable(number, "CLUSTER_AUTHORIZATION_FAILED"), "CLUSTER_AUTHORIZATION_FAILED"
-        )
-        for number in (1, 2)
-    )
-    findings = check(examined(topic(small=1), brokers=silent))
-    assert [(one.code, one.broker) for one in findings] == [
-        ("expiration-unreadable", 1),
-        ("expiration-unreadable", 2),
-        ("rights-missing", None),
-    ]
-    assert "A day" in findings[0].message
-    assert "DESCRIBE_CONFIGS" in findings[2].cure
-    assert "Grant DESCRIBE_CONFIGS" in findings[0].cure
-    late = only(
-        examined(topic(small=1), brokers=(BrokerCensus(1, "host:1", unreadable(1, "x"), "UNKNOWN_SERVER_ERROR"),))
-    )
-    assert (late.code, late.cure[:41]) == ("expiration-unreadable", "Run the command again when that broker an")
-
-
-def test_the_configuration_may_say_what_a_broker_does_not() -> None:
-    """Then nothing is assumed, and the static rule is by that number."""
-    silent = (BrokerCensus(1, "host:9092", unreadable(1, "refused")),)
-    given = replace(DEFAULTS, expiration=500.0)
-    finding = only(examined(topic(small=1), brokers=silent, configuration=given))
-    assert (finding.code, finding.severity) == ("expiration-unreadable", Severity.INFO)
-    assert "500000" in finding.message
-    short = replace(DEFAULTS, expiration=60.0)
-    assert codes(examined(topic(small=1), brokers=silent, configuration=short)) == [
-        "expiration-below-timeout",
-        "expiration-unreadable",
-    ]
-
-
-def test_rights_on_topics() -> None:
-    """One finding for each topic, however many partitions; the right that is missing is named."""
-    hidden = topic("hidden", error=NO_RIGHT)
-    blind = topic("blind", partitions=[PartitionCensus(number, 1, error=NO_RIGHT) for number in range(3)])
-    findings = check(examined(hidden, blind))
-    assert [(one.code, one.topic) for one in findings] == [("rights-missing", "hidden"), ("rights-missing", "blind")]
-    assert "DESCRIBE and READ" in findings[0].cure
-    assert "READ" in findings[1].cure
-
-
-def test_no_topic_may_be_a_right_that_is_missing() -> None:
-    """Or an empty cluster: told, but no reason to fail."""
-    finding = only(examined(all_topics=True))
-    assert (finding.code, finding.severity) == ("rights-missing", Severity.INFO)
-    assert exit_code([finding]) == 0
-
-
-def test_partitions_not_told() -> None:
-    """Partitions with the same reason are told together."""
-    lost = [
-        PartitionCensus(number, None, error=Refused("LEADER_NOT_AVAILABLE", "it has no leader")) for number in range(5)
-    ]
-    moved = [PartitionCensus(number, 1, error=Refused("NOT_LEADER", f"{number} moved")) for number in (5, 6)]
-    late = [PartitionCensus(7, 2, error=Refused("NOT_LEADER", "7 moved"))]
-    findings = check(examined(topic(partitions=[*lost, *moved, *late])))
-    assert {one.code for one in findings} == {"partition-unreadable"}
-    assert [(one.broker, one.partition) for one in findings] == [(None, None), (1, None), (2, 7)]
-    assert "partition 0, 1, 2 and 2 more were not read: it has no leader" in findings[0].message
-    assert "partition 5, 6 were not read: 5 moved" in findings[1].message
-
-
-def test_a_host_that_has_used_up_its_hour() -> None:
-    """Named with the next time, the lines that took the IDs, and the cure of each pattern."""
-    loop = Pattern("crash-loop", "a.py:7 in main", 90, "90 in 30 s, a crash loop", "Find out why it ends.")
-    used = Host(
-        [LedgerCensus("k1:9092 as User:a", 101, 36.0, patterns=[loop]), LedgerCensus("k2:9092 as User:a", 5, 0.0)]
-    )
-    finding = only(replace(examined(topic(small=1)), host=used))
-    assert finding.code == "host-over-limit"
-    for words in ("k1:9092 as User:a", "101 producer IDs", "in 36 s", "a.py:7 in main: 90 in 30 s, a crash loop."):
-        assert words in finding.message
-    assert finding.cure == "Find out why it ends."
-    lanes = [Pattern("lanes", f"b.py:{line} in run", 9, "9 in 3 s, lanes", "Set lanes.") for line in (1, 2)]
-    of_both = Host([LedgerCensus("k1:9092 as User:a", 101, 36.0, patterns=[*lanes, loop])])
-    assert only(replace(examined(topic(small=1)), host=of_both)).cure == (
-        "For b.py:1 in run, b.py:2 in run: Set lanes. For a.py:7 in main: Find out why it ends."
-    )
-    unknown = Host([LedgerCensus("k1:9092 as User:a", 101, 36.0)])
-    assert "one producer for each process" in only(replace(examined(topic(small=1)), host=unknown)).cure
-
-
-def test_the_limit_of_a_configuration_is_that_of_its_ledger() -> None:
-    """Producers of other clusters may have another one: told, but no reason to fail."""
-    ledgers = [LedgerCensus("k1 as User:a", 101, 36.0, asked=True), LedgerCensus("ledger 0a1b2c3d", 300, 36.0)]
-    of_it, of_another = check(replace(examined(topic(small=1)), host=Host(ledgers)))
-    assert (of_it.severity, of_another.severity) == (Severity.WARNING, Severity.INFO)
-    assert "may have another limit" in of_another.message
-    assert "may have another limit" not in of_it.message
-    assert exit_code([of_another]) == 0
-    assert only(replace(examined(topic(small=1)), host=Host(ledgers[1:]))).severity is Severity.WARNING
-
-
-def test_an_hour_that_a_lower_limit_used_up() -> None:
-    """One ID, and why it is enough."""
-    message = only(replace(examined(topic(small=1)), host=Host([LedgerCensus("k1 as User:a", 1, 5.0)]))).message
-    assert "1 producer ID was taken, 100 are allowed" in message
-    assert "a lower limit" in message
-
-
-def test_ids_that_may_be_of_another_cluster() -> None:
-    """Where this host has no ledger of the cluster, numbers may be those of others."""
-    flooded = replace(
-        examined(topic(small=150, of_this_host={"a.py:7 in view": [1, 2]})), host=Host([LedgerCensus("k2", 9, 0.0)])
-    )
-    assert "2 from a.py:7 in view. They may be of another cluster" in only(flooded).message
-    asked = replace(flooded, host=Host([LedgerCensus("k1", 9, 0.0, asked=True), LedgerCensus("k2", 9, 0.0)]))
-    assert "another cluster" not in only(asked).message
-
-
-def test_a_flood_from_this_host_has_the_cure_of_its_pattern() -> None:
-    """The same words as in log, hook and error."""
-    pattern = Pattern("one-per-request", "a.py:7 in view", 120, "120 in 50 s, one a request", "Make one producer.")
-    host = Host([LedgerCensus("k1:9092 as User:a", 120, 0.0, patterns=[pattern])])
-    flooded = topic(small=150, of_this_host={"a.py:7 in view": list(range(120))})
-    finding = only(replace(examined(flooded), host=host))
-    assert finding.code == "producer-id-churn"
-    assert "120 from a.py:7 in view" in finding.message
-    assert "one a request" in finding.message
-    assert finding.cure == "Make one producer."
-
-
-def test_ids_of_unknown_number() -> None:
-    """Of the hour and the cluster only: a producer that lived for a moment may have missed its number."""
-
-    def taken(at: float, number: int | None = None) -> KnownId:
-        return KnownId("a.py:7 in view", "first", at, 1, 0, number, "closed")
-
-    asked = LedgerCensus(
-        "k1", 9, 0.0, [taken(NOON + 5), taken(NOON + 9), taken(NOON + 3600), taken(NOON, 4)], asked=True
-    )
-    other = LedgerCensus("k2", 9, 0.0, [taken(NOON + 5)])
-    finding = only(replace(examined(topic(small=150)), host=Host([asked, other])))
-    assert "whose number it does not know: 2 from a.py:7 in view." in finding.message
-
-
-def test_a_ledger_that_is_not_kept() -> None:
-    """No place and damage are warnings; switched off is what was asked for."""
-    for host, severity in (
-        (Host(not_kept=["/x belongs to another user"]), Severity.WARNING),
-        (Host(damaged=["/x/a.ledger is damaged"]), Severity.WARNING),
-        (Host(off=True), Severity.INFO),
-    ):
-        finding = only(replace(examined(topic(small=1)), host=host))
-        assert (finding.code, finding.severity) == ("ledger-not-kept", severity)
-        assert exit_code([finding]) == (severity is Severity.WARNING)
+def opened(age: float, timeout: float = 60.0) -> OpenTransaction:
+    """Of slot 3 of a sink of Spark."""
+    return OpenTransaction("orders-3", age, timeout, (("t", 0), ("t", 1)))
 
 
 IN_SYNC = Replicas(1, (1, 2, 3), frozenset({1, 2, 3}), frozenset({1, 2, 3}))
@@ -265,76 +99,279 @@ TWO, ONE = IN_SYNC._replace(in_sync=frozenset({1, 2})), IN_SYNC._replace(in_sync
 
 def replicated(
     *partitions: Replicas,
-    minimum: int = 2,
+    minimum: int | None = 2,
     text: str = "",
     rate: float | None = None,
     moves: dict[tuple[str, int], list[int]] | None = MappingProxyType({}),  # type: ignore[assignment]
     all_topics: bool = True,
     unread: tuple[Unread, ...] = (),
+    rates: dict[tuple[int, Side], float | None] | None = None,
+    brokers: tuple[BrokerCensus, ...] = (broker(1), broker(2)),
 ) -> Examined:
-    """One topic, with this text in both lists and this rate on both brokers."""
+    """One topic, with this text in both lists and this rate on both brokers; without `minimum` it tells no configs."""
     facts = Facts(
         {("t", number): one for number, one in enumerate(partitions)},
         {("t", side): one for side in Side if (one := ThrottledReplicas.read(text)) is not None},
-        {(number, side): rate for number in (1, 2) for side in Side},
-        minimum={"t": minimum},
+        {(number, side): rate for number in (1, 2) for side in Side} if rates is None else rates,
+        minimum={} if minimum is None else {"t": minimum},
     )
-    found = examined(topic(small=1), all_topics=all_topics)
+    found = examined(topic(small=1), brokers=brokers, all_topics=all_topics)
     return replace(found, cluster=replace(found.cluster, replication=ReplicationCensus(facts, moves, unread)))
 
 
+FLOOD = topic(small=150, of_this_host={"a.py:7 in view": range(120)})
+KNOWN = topic(small=150, of_this_host={"b.py:2": [1], "a.py:7": list(range(2, 50))})
+LOST = [PartitionCensus(number, None, error=Refused("LEADER_NOT_AVAILABLE", "it has no leader")) for number in range(5)]
+MOVED = [PartitionCensus(number, 1, error=Refused("NOT_LEADER", f"{number} moved")) for number in (5, 6)]
+LATE = PartitionCensus(7, 2, error=Refused("NOT_LEADER", "7 moved"))
+LOOP = Pattern("crash-loop", "a.py:7 in main", 90, "90 in 30 s, a crash loop", "Find out why it ends.")
+LANES = [Pattern("lanes", f"b.py:{line} in run", 9, "9 in 3 s, lanes", "Set lanes.") for line in (1, 2)]
+OF_REQUEST = Pattern("one-per-request", "a.py:7 in view", 120, "120 in 50 s, one a request", "Make one producer.")
+USED, IDLE = LedgerCensus("k1:9092 as User:a", 101, 36.0), LedgerCensus("k2:9092 as User:a", 5, 0.0)
+ASKED = LedgerCensus("k1", 9, 0.0, asked=True)
+TAKEN = [taken(NOON + 5), taken(NOON + 9), taken(NOON + 3600), taken(NOON, 4)]
+AT_MINIMUM, BELOW = warning("in-sync-at-minimum"), error("in-sync-below-minimum")
+GONE, MOVES = TWO._replace(alive=frozenset({1, 2})), info("replication-move", topic="t")
+MOVE_UNREAD = Unread("which replicas move", "DESCRIBE on the cluster", "CLUSTER_AUTHORIZATION_FAILED", "refused")
+CASES: dict[str, tuple[Examined, Sequence[Expected]]] = {
+    "as many IDs as are allowed are none too many": (examined(topic(small=100)), []),
+    "nothing was looked at": (Examined(100), []),
+    "more small IDs in an hour than allowed are churn, and nobody but the ledger can say whose they are": (
+        examined(topic("calm", small=100), topic("churned", small=101)),
+        [warning("producer-id-churn", "101 producer IDs", "100 are allowed", "neither the client", topic="churned")],
+    ),
+    "IDs that the ledger knows": (examined(KNOWN), [warning("producer-id-churn", "48 from a.py:7, 1 from b.py:2")]),
+    "IDs that may be of another cluster: this host has no ledger of this one": (
+        examined(FLOOD, host=Host([IDLE])),
+        [warning("producer-id-churn", "120 from a.py:7 in view. They may be of another cluster")],
+    ),
+    "IDs of this cluster": (
+        examined(FLOOD, host=Host([ASKED, IDLE])),
+        [warning("producer-id-churn", "120 from a.py:7 in view.", others="another cluster")],
+    ),
+    "a flood from this host has the cure of its pattern, in the words of log, hook and error": (
+        examined(FLOOD, host=Host([replace(ASKED, patterns=[OF_REQUEST])])),
+        [warning("producer-id-churn", "120 from a.py:7 in view", "one a request", "\nMake one producer.\n")],
+    ),
+    "IDs of the hour and the cluster whose number is not known: their producers lived for a moment": (
+        examined(topic(small=150), host=Host([replace(ASKED, ids=TAKEN), replace(IDLE, ids=TAKEN[:1])])),
+        [warning("producer-id-churn", "whose number it does not know: 2 from a.py:7 in view.")],
+    ),
+    "time-outs are of no matter without a configuration": (
+        examined(topic(small=1), brokers=(broker(1, 60.0),), configuration=None),
+        [],
+    ),
+    "without idempotence a retry may be written twice anyway": (
+        examined(topic(small=1), brokers=(broker(1, 60.0),), configuration=Configuration(300.0, 60.0, False)),
+        [],
+    ),
+    "brokers differ: all times are named, with who has them": (
+        examined(topic(small=1), brokers=(broker(1), broker(2, 2 * DAY), broker(3))),
+        [warning("expiration-differs", "86400000 on broker 1, 3; 172800000 on broker 2")],
+    ),
+    "a broker may not tell: the right that is missing is told once for the cluster": (
+        examined(topic(small=1), brokers=(HIDDEN, replace(HIDDEN, number=2))),
+        [
+            warning("expiration-unreadable", "A day", "\nGrant DESCRIBE_CONFIGS", broker=1),
+            warning("expiration-unreadable", broker=2),
+            warning("rights-missing", "\nHave an administrator grant DESCRIBE_CONFIGS", broker=None),
+        ],
+    ),
+    "a broker does not tell": (
+        of_broker(unreadable(1, "x"), "UNKNOWN_SERVER_ERROR"),
+        [warning("expiration-unreadable", "\nRun the command again when that broker answers")],
+    ),
+    "the configuration says what a broker does not": (
+        of_broker(unreadable(1, "refused"), configuration=replace(DEFAULTS, expiration=500.0)),
+        [info("expiration-unreadable", "500000")],
+    ),
+    "the static rule goes by the configuration then": (
+        of_broker(unreadable(1, "refused"), configuration=replace(DEFAULTS, expiration=60.0)),
+        [warning("expiration-below-timeout"), info("expiration-unreadable")],
+    ),
+    "rights on topics: one finding for each, however many partitions": (
+        examined(
+            topic("hidden", error=NO_RIGHT),
+            topic("blind", partitions=[PartitionCensus(number, 1, error=NO_RIGHT) for number in range(3)]),
+        ),
+        [
+            warning("rights-missing", "\nHave an administrator grant DESCRIBE and READ", topic="hidden"),
+            warning("rights-missing", "\nHave an administrator grant READ", topic="blind"),
+        ],
+    ),
+    "no topic at all: a right that is missing, or an empty cluster": (
+        examined(all_topics=True),
+        [info("rights-missing")],
+    ),
+    "partitions that nobody told of, together where leader and reason are the same": (
+        examined(topic(partitions=[*LOST, *MOVED, LATE])),
+        [
+            warning(
+                "partition-unreadable",
+                "partition 0, 1, 2 and 2 more were not read: it has no leader",
+                **{"partition": None, "broker": None},
+            ),
+            warning("partition-unreadable", "partition 5, 6 were not read: 5 moved", partition=None, broker=1),
+            warning("partition-unreadable", partition=7, broker=2),
+        ],
+    ),
+    "a host that has used up its hour": (
+        of_host(replace(USED, patterns=[LOOP]), IDLE),
+        [
+            warning(
+                "host-over-limit",
+                *("k1:9092 as User:a", "101 producer IDs", "in 36 s", "a.py:7 in main: 90 in 30 s, a crash loop."),
+                "\nFind out why it ends.\n",
+            )
+        ],
+    ),
+    "each pattern has its cure": (
+        of_host(replace(USED, patterns=[*LANES, LOOP])),
+        [
+            warning(
+                "host-over-limit",
+                "\nFor b.py:1 in run, b.py:2 in run: Set lanes. For a.py:7 in main: Find out why it ends.\n",
+            )
+        ],
+    ),
+    "no pattern": (of_host(USED), [warning("host-over-limit", "one producer for each process", others="limit.")]),
+    "the limit of a configuration is that of its ledger; producers of other clusters may have another one": (
+        of_host(replace(USED, asked=True), replace(USED, name="ledger 0a1b2c3d")),
+        [
+            warning("host-over-limit", others="may have another limit"),
+            info("host-over-limit", "may have another limit"),
+        ],
+    ),
+    "an hour that a lower limit used up": (
+        of_host(LedgerCensus("k1 as User:a", 1, 5.0)),
+        [warning("host-over-limit", "1 producer ID was taken, 100 are allowed", "a lower limit")],
+    ),
+    "no place for a ledger": (of_host(not_kept=["/x belongs to another user"]), [warning("ledger-not-kept", "/x be")]),
+    "a damaged ledger": (of_host(damaged=["/x/a.ledger is damaged"]), [warning("ledger-not-kept", "/x/a.ledger is")]),
+    "a ledger that was switched off": (of_host(off=True), [info("ledger-not-kept")]),
+    "a complete set of replicas is healthy": (replicated(IN_SYNC), []),
+    "also at the minimum": (replicated(IN_SYNC, minimum=3), []),
+    "Kafka asks for no more replicas than there are": (replicated(IN_SYNC, minimum=5), []),
+    "more than the minimum are in sync": (replicated(TWO, minimum=1), []),
+    "a replica is missing at the minimum": (replicated(TWO), [AT_MINIMUM]),
+    "one is left, and enough": (replicated(ONE, minimum=1), [AT_MINIMUM]),
+    "a replica is missing below the minimum": (replicated(ONE), [BELOW]),
+    "a replica is missing of all that there are": (replicated(TWO, minimum=5), [BELOW]),
+    "no leader": (replicated(IN_SYNC._replace(leader=None, in_sync=frozenset()), minimum=1), [BELOW]),
+    "a replica that is being added is not missing": (replicated(TWO, moves={("t", 0): [3]}), [MOVES]),
+    "beside it another one is": (replicated(ONE, moves={("t", 0): [3]}), [BELOW, MOVES]),
+    "partitions of a topic with the same trouble, those below the minimum first": (
+        replicated(GONE, ONE, GONE, IN_SYNC),
+        [
+            error(
+                "in-sync-below-minimum",
+                "1 of 3 replicas of partition 1 are in sync, min.insync.replicas is 2: writes with acks=all",
+                "\nWait until broker 2 has caught up.\n",
+                **{"topic": "t", "partition": 1, "broker": 2},
+            ),
+            warning(
+                "in-sync-at-minimum",
+                *("2 of 3 replicas of partition 0, 2 are", "one more failure, and writes with acks=all are refused"),
+                "\nBring broker 3 back.\n",
+                **{"topic": "t", "partition": None, "broker": 3},
+            ),
+        ],
+    ),
+    "a throttle keeps a replica away": (
+        replicated(TWO, text="*", rate=1e6, moves={("t", 0): [4]}),
+        [warning("in-sync-at-minimum", "leader.replication.throttled.rate"), MOVES],
+    ),
+    "two of three brokers are away": (
+        replicated(ONE._replace(alive=frozenset({1}))),
+        [error("in-sync-below-minimum", "Missing: broker 2, 3.", "\nBring broker 2 and broker 3 back.\n")],
+    ),
+    "one is away, and another one catches up": (
+        replicated(ONE._replace(alive=frozenset({1, 2}))),
+        [
+            error(
+                "in-sync-below-minimum",
+                "Missing: broker 2, 3.\nWait until broker 2 has caught up. Bring broker 3 back.\n",
+            )
+        ],
+    ),
+    "a topic whose configs are not told has no minimum, and the right is told once for all": (
+        replicated(
+            ONE,
+            unread=(Unread("the configs of t", "DESCRIBE_CONFIGS on these topics", NO_RIGHT.code, "refused"),),
+            **{"minimum": None, "text": "0-1"},
+        ),
+        [warning("rights-missing", "\nHave an administrator grant DESCRIBE_CONFIGS on these topics")],
+    ),
+    "a throttle is left over only if moves were told": (
+        replicated(IN_SYNC, text="*", rate=1e6, moves=None, unread=(MOVE_UNREAD,)),
+        [warning("rights-missing", "DESCRIBE on the cluster")],
+    ),
+    "why they were not told": (
+        replicated(
+            IN_SYNC,
+            **{"text": "*", "rate": 1e6, "moves": None},
+            unread=(MOVE_UNREAD._replace(code="RequestTimedOutError", text="no answer."),),
+        ),
+        [warning("partition-unreadable", "The command did not read which replicas move: no answer.\n")],
+    ),
+    "a rate has no list only if all topics were looked at": (replicated(IN_SYNC, rate=1e6, all_topics=False), []),
+    "a list is without a rate only if its brokers have said so": (replicated(IN_SYNC, text="0:1", rates={}), []),
+    "a move is told once for each topic, of those that were asked for": (
+        replicated(*[IN_SYNC] * 5, moves={**{("t", number): [4] for number in range(5)}, ("u", 0): [4]}),
+        [info("replication-move", "replicas of partition 0, 1, 2 and 2 more move", topic="t")],
+    ),
+    "transactions that hold readers up: not one of a moment, as each has; an info until brokers should have ended it": (
+        Examined(100, None, ClusterCensus((broker(),), (topic(),), transactions=[*map(opened, (300, 69, 45, 9.9))])),
+        [
+            warning("transaction-open", "open for 5 min", "brokers should have aborted it", topic="t"),
+            info("transaction-open"),
+            info(
+                "transaction-open",
+                "The transaction of orders-3 is open for 45 s",
+                "t [0], t [1]. Its transaction.timeout.ms is 1 min.",
+            ),
+        ],
+    ),
+    **{
+        f"the static rule of KIP-854 is strict: {timeout}, {expiration}": (
+            examined(
+                topic(small=1),
+                brokers=(broker(1, expiration),),
+                configuration=Configuration(timeout, 60.0, idempotent=True),
+            ),
+            [warning("expiration-below-timeout", broker=1)] * below,
+        )
+        for timeout, expiration, below in (
+            *((300.0, 440.0, True), (300.0, 440.001, False), (None, DAY, True), (86_260.0, DAY, True)),
+            (300.0, DAY, False),
+        )
+    },
+    **{
+        f"a broker that hangs is told with its replicas, not what it would have said of producer IDs: {code}": (
+            replicated(IN_SYNC, brokers=(BrokerCensus(3, "host:9", unreadable(3, "no answer"), code),)),
+            [warning("broker-silent", "Broker 3 (host:9)", "t [0]", broker=3)],
+        )
+        for code in ("_TIMED_OUT", "_TRANSPORT")
+    },
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_check(case: str) -> None:
+    """Its findings in their order, with the words that matter."""
+    seen, expected = CASES[case]
+    findings = check(seen)
+    assert [(one.severity, one.code) for one in findings] == [(one.severity, one.code) for one in expected]
+    for finding, one in zip(findings, expected, strict=True):
+        text = f"{finding.message}\n{finding.cure}\n"
+        assert not [words for words in one.words if words not in text], text
+        assert one.others is None or one.others not in text
+        assert {name: getattr(finding, name) for name in one.place} == one.place
+    assert exit_code(findings) == any(one.severity is not Severity.INFO for one in expected)
+
+
 @pytest.mark.parametrize(
-    ("one", "minimum", "found"),
-    [
-        (IN_SYNC, 2, []),
-        (IN_SYNC, 3, []),
-        (IN_SYNC, 5, []),
-        (TWO, 1, []),
-        (TWO, 2, [("in-sync-at-minimum", Severity.WARNING)]),
-        (ONE, 1, [("in-sync-at-minimum", Severity.WARNING)]),
-        (ONE, 2, [("in-sync-below-minimum", Severity.ERROR)]),
-        (TWO, 5, [("in-sync-below-minimum", Severity.ERROR)]),
-        (IN_SYNC._replace(leader=None, in_sync=frozenset()), 1, [("in-sync-below-minimum", Severity.ERROR)]),
-    ],
-)
-def test_a_missing_replica(one: Replicas, minimum: int, found: list[tuple[str, Severity]]) -> None:
-    """A complete set is healthy, even at the minimum; Kafka asks for no more replicas than there are."""
-    assert [(finding.code, finding.severity) for finding in check(replicated(one, minimum=minimum))] == found
-
-
-def test_a_replica_that_is_being_added_is_not_missing() -> None:
-    """A factor of two with a minimum of two is complete while its third replica comes."""
-    assert codes(replicated(TWO, moves={("t", 0): [3]})) == ["replication-move"]
-    assert codes(replicated(ONE, moves={("t", 0): [3]})) == ["in-sync-below-minimum", "replication-move"]
-
-
-def test_partitions_of_a_topic_with_the_same_trouble_are_told_together() -> None:
-    """Those below the minimum come first; what is missing is told, and what to do."""
-    gone = TWO._replace(alive=frozenset({1, 2}))
-    below, at = check(replicated(gone, ONE, gone, IN_SYNC))
-    assert (below.code, below.topic, below.partition, below.broker) == ("in-sync-below-minimum", "t", 1, 2)
-    assert "1 of 3 replicas of partition 1 are in sync, min.insync.replicas is 2: writes with acks=all" in below.message
-    assert (at.code, at.topic, at.partition, at.broker) == ("in-sync-at-minimum", "t", None, 3)
-    assert "2 of 3 replicas of partition 0, 2 are in sync" in at.message
-    assert "one more failure, and writes with acks=all are refused" in at.message
-    assert (at.cure, below.cure) == ("Bring broker 3 back.", "Wait until broker 2 has caught up.")
-    limited, _ = check(replicated(TWO, text="*", rate=1e6, moves={("t", 0): [4]}))
-    assert "leader.replication.throttled.rate" in limited.cure
-
-
-def test_a_topic_whose_configs_are_not_told_has_no_minimum() -> None:
-    """Its right is named instead, in one finding for all topics."""
-    refused = Unread("the configs of t", "DESCRIBE_CONFIGS on these topics", NO_RIGHT.code, "refused")
-    found = replicated(ONE, unread=(refused,))
-    facts = replace(found.cluster.replication.facts, minimum={}, lists={})
-    seen = replace(found.cluster.replication, facts=facts)
-    finding = only(replace(found, cluster=replace(found.cluster, replication=seen)))
-    assert (finding.code, finding.severity) == ("rights-missing", Severity.WARNING)
-    assert "DESCRIBE_CONFIGS on these topics" in finding.cure
-
-
-@pytest.mark.parametrize(
-    ("text", "rate", "found"),
+    ("text", "rate", "codes"),
     [
         ("0:1,0:2", 1e6, [("replication-throttle-left-over", Severity.WARNING)]),
         ("*", 1e6, [("replication-throttle-left-over", Severity.WARNING)]),
@@ -344,44 +381,13 @@ def test_a_topic_whose_configs_are_not_told_has_no_minimum() -> None:
         ("", None, []),
     ],
 )
-def test_a_throttle_left_over(text: str, rate: float | None, found: list[tuple[str, Severity]]) -> None:
+def test_a_throttle_left_over(text: str, rate: float | None, codes: list[tuple[str, Severity]]) -> None:
     """As `replication status` has it. A move needs the lists of its topic."""
     findings = check(replicated(IN_SYNC, text=text, rate=rate))
-    assert [(one.code, one.severity) for one in findings] == found
+    assert [(one.code, one.severity) for one in findings] == codes
     moving = check(replicated(IN_SYNC, text=text, rate=rate, moves={("t", 0): [4]}))
     assert ("replication-throttle-left-over" in [one.code for one in moving]) is False
     assert [one.severity for one in moving if one.code == "replication-move"] == [Severity.INFO]
-
-
-def test_a_throttle_is_left_over_only_if_moves_were_told() -> None:
-    """The right on the cluster is named; another reason is told as it is."""
-    refused = Unread("which replicas move", "DESCRIBE on the cluster", "CLUSTER_AUTHORIZATION_FAILED", "refused")
-    finding = only(replicated(IN_SYNC, text="*", rate=1e6, moves=None, unread=(refused,)))
-    assert (finding.code, finding.severity) == ("rights-missing", Severity.WARNING)
-    assert "DESCRIBE on the cluster" in finding.cure
-    late = refused._replace(code="RequestTimedOutError", text="no answer.")
-    finding = only(replicated(IN_SYNC, text="*", rate=1e6, moves=None, unread=(late,)))
-    assert finding.code == "partition-unreadable"
-    assert finding.message == "The command did not read which replicas move: no answer."
-
-
-def test_a_rate_has_no_list_only_if_all_topics_were_looked_at() -> None:
-    """Another topic may list a replica of that broker."""
-    assert codes(replicated(IN_SYNC, rate=1e6, all_topics=False)) == []
-
-
-def test_a_rate_that_was_not_told_is_not_missing() -> None:
-    """A list is without a rate only if its brokers have said so."""
-    found = replicated(IN_SYNC, text="0:1")
-    seen = replace(found.cluster.replication, facts=replace(found.cluster.replication.facts, rates={}))
-    assert codes(replace(found, cluster=replace(found.cluster, replication=seen))) == []
-
-
-def test_a_move_is_told_once_for_each_topic() -> None:
-    """With its partitions; one of a topic that was not asked for is left out."""
-    finding = only(replicated(*[IN_SYNC] * 5, moves={**{("t", number): [4] for number in range(5)}, ("u", 0): [4]}))
-    assert (finding.code, finding.severity, finding.topic) == ("replication-move", Severity.INFO, "t")
-    assert "replicas of partition 0, 1, 2 and 2 more move" in finding.message
 
 
 def test_each_code_has_its_row() -> None:
@@ -395,45 +401,3 @@ def test_each_code_has_its_row() -> None:
     assert found == set(re.findall(r"^\| `([a-z]+(?:-[a-z]+)+)` \|", findings, re.MULTILINE))
     for code in _TEXTS:
         assert f"| `{code}` |" in patterns
-
-
-def test_every_missing_replica_is_named() -> None:
-    """Two of three brokers are away; or one is away, and another one catches up."""
-    away = only(replicated(ONE._replace(alive=frozenset({1}))))
-    assert "Missing: broker 2, 3." in away.message
-    assert away.cure == "Bring broker 2 and broker 3 back."
-    behind = only(replicated(ONE._replace(alive=frozenset({1, 2}))))
-    assert "Missing: broker 2, 3." in behind.message
-    assert behind.cure == "Wait until broker 2 has caught up. Bring broker 3 back."
-
-
-@pytest.mark.parametrize("code", ["_TIMED_OUT", "_TRANSPORT"])
-def test_a_broker_that_hangs_is_told_with_its_replicas(code: str) -> None:
-    """What it would have said of producer IDs is not the trouble."""
-    seen = replicated(IN_SYNC)
-    hung = replace(seen.cluster, brokers=(BrokerCensus(3, "host:9", unreadable(3, "no answer"), code),))
-    finding = only(replace(seen, cluster=hung))
-    assert (finding.code, finding.severity, finding.broker) == ("broker-silent", Severity.WARNING, 3)
-    assert "Broker 3 (host:9)" in finding.message
-    assert "t [0]" in finding.message
-
-
-def opened(age: float, timeout: float = 60.0) -> OpenTransaction:
-    """Of slot 3 of a sink of Spark."""
-    return OpenTransaction("orders-3", age, timeout, (("t", 0), ("t", 1)))
-
-
-def test_a_transaction_that_holds_readers_up_is_named() -> None:
-    """Not one of a moment, as each has; an info until brokers should have ended it."""
-    cluster = ClusterCensus((broker(),), (topic(),))
-    seen = Examined(100, None, replace(cluster, transactions=(opened(300), opened(45), opened(9.9))), Host())
-    late, normal = check(seen)
-    assert (late.severity, normal.severity) == (Severity.WARNING, Severity.INFO)
-    assert (late.code, late.topic) == ("transaction-open", "t")
-    assert "The transaction of orders-3 is open for 45 s" in normal.message
-    assert "t [0], t [1]. Its transaction.timeout.ms is 1 min." in normal.message
-    assert "open for 5 min" in late.message
-    assert "brokers should have aborted it" in late.message
-    assert [one.severity for one in check(replace(seen, cluster=replace(cluster, transactions=(opened(69),))))] == [
-        Severity.INFO
-    ]

@@ -22,7 +22,7 @@ from safeproducer.producer_ids.guard import guard_of
 from safeproducer.producer_ids.ledger_places import Place
 from safeproducer.testing import FakeCluster
 from tests.cli.doctor import test_census as counting
-from tests.cli.doctor import test_checks as judging
+from tests.cli.doctor import test_checks as checking
 from tests.cli.doctor import test_command as running
 from tests.cli.doctor import test_host as here
 from tests.cli.in_process import CommandHere
@@ -30,8 +30,7 @@ from tests.cli.in_process import CommandHere
 real_merged, real_busiest, real_run, real_census = census._merged, census.busiest_hour, ClusterLook.run, cluster.census
 real_static, real_read = checks.expiration_below_timeout, command.read_host
 real_unsafe, real_left_over = checks.unsafe, checks.left_over
-AT_MINIMUM = [("in-sync-at-minimum", Severity.WARNING)]
-LEFT_OVER = [("replication-throttle-left-over", Severity.WARNING)]
+LEFT_OVER = "*", 1e6, [("replication-throttle-left-over", Severity.WARNING)]
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +110,11 @@ def without(check: Any) -> Any:
     return tuple(one for one in CHECKS if one is not check)
 
 
+def judging(case: str) -> tuple[Callable[..., object], str]:
+    """The case of a check that begins so."""
+    return checking.test_a_check, next(one for one in checking.CASES if one.startswith(case))
+
+
 BUGS: dict[str, tuple[Any, str, Any, Callable[..., object], tuple[Any, ...]]] = {}
 
 
@@ -135,40 +139,43 @@ bug("the busiest hour has IDs of transactions, too", census, "busiest_hour", of_
 of_all, its_cluster = property(lambda self: self.ledgers), here.test_an_id_is_looked_up_in_the_ledger_of_its_cluster
 bug("own IDs are not joined", ClusterLook, "run", not_joined, running.test_ids_of_this_host_have_their_line)
 bug("own IDs have no line", host.Host, "lines", {}, here.test_ids_have_their_line)
-bug("lines of another cluster are told", host.Host, "unknown", of_any_ledger, judging.test_ids_of_unknown_number)
+bug("lines of another cluster are told", host.Host, "unknown", of_any_ledger, *judging("IDs of the hour"))
 bug("IDs are looked up in all ledgers", host.Host, "joined", of_all, its_cluster)
 pattern_of_cluster = here.test_a_line_has_the_pattern_of_its_cluster
 bug("a line has the pattern of any cluster", host.Host, "joined", of_all, pattern_of_cluster)
-bug(
-    "IDs of another cluster are told as certain", checks, "_OTHERS", "", judging.test_ids_that_may_be_of_another_cluster
-)
-never, its_ledger = property(lambda self: False), judging.test_the_limit_of_a_configuration_is_that_of_its_ledger
-bug("a configuration judges all ledgers", host.Host, "asks", never, its_ledger)
+bug("IDs of another cluster are told as certain", checks, "_OTHERS", "", *judging("IDs that may be"))
+never = property(lambda self: False)
+bug("a configuration judges all ledgers", host.Host, "asks", never, *judging("the limit of a configuration"))
 
 ninety_nine = property(lambda self: 99, lambda self, _: None)
-bug("as many as allowed are churn", Examined, "rate", ninety_nine, judging.test_no_finding_exits_0)
-strict, two, one_million = (300.0, 440.0, True), (judging.TWO, 2, AT_MINIMUM), ("*", 1e6, LEFT_OVER)
-for what, check, test, args in (
-    ("churn is well", checks.producer_id_churn, judging.test_churn, ()),
-    ("retries that outlive an expiration are well", checks.expiration_below_timeout, judging.test_static_rule, strict),
-    ("a broker that does not tell is well", checks.expiration_unreadable, judging.test_a_broker_that_does_not_tell, ()),
-    ("a used-up hour is well", checks.host_over_limit, judging.test_a_host_that_has_used_up_its_hour, ()),
-    ("a right that is missing is swallowed", checks.rights_missing, judging.test_rights_on_topics, ()),
-    ("what leaders did not tell is left out", checks.partition_unreadable, judging.test_partitions_not_told, ()),
-    ("brokers may differ", checks.expiration_differs, judging.test_brokers_that_differ, ()),
-    ("a replica may be missing", checks.replicas_in_sync, judging.test_a_missing_replica, two),
-    ("a throttle may be left over", checks.throttle_left_over, judging.test_a_throttle_left_over, one_million),
-    ("a move is not told", checks.replicas_move, judging.test_a_move_is_told_once_for_each_topic, ()),
-    ("a damaged ledger is well", checks.ledger_not_kept, judging.test_a_ledger_that_is_not_kept, ()),
+bug("as many as allowed are churn", Examined, "rate", ninety_nine, *judging("as many"))
+strict, left = (
+    judging("the static rule of KIP-854 is strict: 300.0, 440.0"),
+    (checking.test_a_throttle_left_over, *LEFT_OVER),
+)
+for what, check, test in (
+    ("churn is well", checks.producer_id_churn, judging("more small IDs")),
+    ("retries that outlive an expiration are well", checks.expiration_below_timeout, strict),
+    ("a broker that does not tell is well", checks.expiration_unreadable, judging("a broker may not tell")),
+    ("a used-up hour is well", checks.host_over_limit, judging("a host that has used up")),
+    ("a right that is missing is swallowed", checks.rights_missing, judging("rights on topics")),
+    ("what leaders did not tell is left out", checks.partition_unreadable, judging("partitions that nobody told")),
+    ("brokers may differ", checks.expiration_differs, judging("brokers differ")),
+    ("a replica may be missing", checks.replicas_in_sync, judging("a replica is missing at")),
+    ("a throttle may be left over", checks.throttle_left_over, left),
+    ("a move is not told", checks.replicas_move, judging("a move is told once")),
+    ("a damaged ledger is well", checks.ledger_not_kept, judging("a damaged ledger")),
+    ("an open transaction is well", checks.transactions_open, judging("transactions that hold")),
+    ("a broker that hangs is well", checks.broker_silent, judging("a broker that hangs is told with its replicas")),
 ):
-    bug(what, checks, "CHECKS", without(check), test, *args)
+    bug(what, checks, "CHECKS", without(check), *test)
 not_strict = lambda timeout, socket, seconds: real_unsafe(timeout, socket, seconds + 0.001)  # noqa: E731
-bug("the static rule is not strict", checks, "unsafe", not_strict, judging.test_static_rule, *strict)
+bug("the static rule is not strict", checks, "unsafe", not_strict, *strict)
 costly, first = (instead(checks.expiration_below_timeout, other) for other in (at_all_costs, of_the_first_broker))
-bug("the static rule without idempotence", checks, "CHECKS", costly, judging.test_static_rule_needs_idempotence)
+bug("the static rule without idempotence", checks, "CHECKS", costly, *judging("without idempotence"))
 bug("the static rule for one broker", checks, "CHECKS", first, running.test_time_outs_against_each_broker)
 whatever_moves = lambda facts, brokers, moving: real_left_over(facts, brokers, ())  # noqa: E731
-bug("any throttle is left over", checks, "left_over", whatever_moves, judging.test_a_throttle_left_over, *one_million)
+bug("any throttle is left over", checks, "left_over", whatever_moves, *left)
 
 rights = running.test_without_rights_there_are_findings
 bug("a right that is missing is no right", checks, "_NO_RIGHT", {"CLUSTER_AUTHORIZATION_FAILED"}, rights)

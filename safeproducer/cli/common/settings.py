@@ -163,13 +163,10 @@ def _check_files(settings: dict[str, Setting]) -> None:
     for name in _FILES.intersection(settings):
         path = str(settings[name])
         try:
-            with open(path, "rb"):
-                pass
+            open(path, "rb").close()
         except IsADirectoryError:
             continue
         except OSError as error:
             if (name, path) != ("ssl.ca.location", "probe"):
-                sentence = (
-                    f"{name} = {path}: the file cannot be read ({error.strerror}); correct the path or its rights."
-                )
-                raise Failure(sentence, code="configuration") from None
+                why = f"the file cannot be read ({error.strerror}); correct the path or its rights."
+                raise Failure(f"{name} = {path}: {why}", code="configuration") from None

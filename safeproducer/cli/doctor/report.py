@@ -1,7 +1,7 @@
 """The output of ``doctor``: exit status and JSON, or tables on stdout and what failed on stderr."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,34 +13,25 @@ from safeproducer.cli.doctor.host import Host
 from safeproducer.policy.hold_reason import HoldReason
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """`failure`: why the cluster, or part of it, could not be looked at."""
+def status(findings: Sequence[Finding], failure: Failure | None) -> int:
+    """0 no warning or error, 1 some, 2 could not look."""
+    return exit_code(findings) if failure is None else failure.exit_code
 
-    examined: Examined
-    findings: Sequence[Finding]
-    failure: Failure | None = None
 
-    @property
-    def exit_code(self) -> int:
-        """0 no warning or error, 1 some, 2 could not look."""
-        return self.failure.exit_code if self.failure is not None else exit_code(self.findings)
-
-    def document(self) -> dict[str, Any]:
-        """Return the JSON form. Times are seconds, moments ISO 8601 in UTC."""
-        examined = self.examined
-        document: dict[str, Any] = {
-            "command": "doctor",
-            "exit_code": self.exit_code,
-            "findings": [finding.document() for finding in self.findings],
-            "brokers": [_broker(broker) for broker in examined.cluster.brokers],
-            "topics": [_topic(topic) for topic in examined.cluster.topics],
-            "host": _host(examined.host),
-        }
-        if self.failure is not None:
-            told = {"code": self.failure.code, "message": str(self.failure), "cause": _cause(self.failure.code)}
-            document["error"] = {name: value for name, value in told.items() if value}
-        return document
+def document(examined: Examined, findings: Sequence[Finding], failure: Failure | None) -> dict[str, Any]:
+    """Return the JSON form. Times are seconds, moments ISO 8601 in UTC."""
+    found: dict[str, Any] = {
+        "command": "doctor",
+        "exit_code": status(findings, failure),
+        "findings": [finding.document() for finding in findings],
+        "brokers": [_broker(broker) for broker in examined.cluster.brokers],
+        "topics": [_topic(topic) for topic in examined.cluster.topics],
+        "host": _host(examined.host),
+    }
+    if failure is not None:
+        told = {"code": failure.code, "message": str(failure), "cause": _cause(failure.code)}
+        found["error"] = {name: value for name, value in told.items() if value}
+    return found
 
 
 def _cause(code: str) -> str:
@@ -80,39 +71,39 @@ def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
-def show(report: Report, screen: Screen, *, by_partition: bool) -> None:
-    """Write the report; with `by_partition` a table for each topic, too."""
-    if report.failure is not None:
-        screen.error(str(report.failure))
+def show(
+    examined: Examined, findings: Sequence[Finding], failure: Failure | None, screen: Screen, *, by_partition: bool
+) -> None:
+    """Write what was found; with `by_partition` a table for each topic, too. `failure`: why not all could be read."""
+    if failure is not None:
+        screen.error(str(failure))
     if screen.json_output:
-        screen.result_json(report.document())
+        screen.result_json(document(examined, findings, failure))
         return
-    cluster = report.examined.cluster
-    if cluster.brokers and not screen.quiet:
-        _draw_brokers(screen, cluster.brokers)
-        _draw_topics(screen, cluster.topics)
-        for topic in cluster.topics if by_partition else ():
-            _draw_partitions(screen, topic, report.examined.host)
+    cluster = examined.cluster
     if not screen.quiet:
-        _draw_host(screen, report.examined.host)
-    draw_findings(screen, report.findings, failed=report.failure is not None)
+        if cluster.brokers:
+            _draw_brokers(screen, cluster.brokers)
+            _draw_topics(screen, cluster.topics)
+        for topic in cluster.topics if by_partition else ():
+            _draw_partitions(screen, topic, examined.host)
+        _draw_host(screen, examined.host)
+    draw_findings(screen, findings, failed=failure is not None)
 
 
 def _draw_brokers(screen: Screen, brokers: Sequence[BrokerCensus]) -> None:
-    times = ["not told" if (time := broker.told.producer_id) is None else span(time) for broker in brokers]
-    rows = [(str(broker.number), broker.address, time) for broker, time in zip(brokers, times, strict=True)]
+    times = ["not told" if (time := one.told.producer_id) is None else span(time) for one in brokers]
+    rows = [(str(one.number), one.address, time) for one, time in zip(brokers, times, strict=True)]
     screen.table("brokers", ("broker", "address", "remembers an idle ID for"), rows)
 
 
+def _by_size(topic: TopicCensus) -> tuple[int, int, str]:
+    """Those that new producers flood first."""
+    return -topic.busiest_hour.small_ids if topic.busiest_hour else 0, -topic.distinct_ids, topic.topic
+
+
 def _draw_topics(screen: Screen, topics: Sequence[TopicCensus]) -> None:
-    found = [topic for topic in topics if topic.ids]
-    found.sort(
-        key=lambda topic: (
-            -(topic.busiest_hour.small_ids if topic.busiest_hour else 0),
-            -topic.distinct_ids,
-            topic.topic,
-        )
-    )
+    found = sorted((topic for topic in topics if topic.ids), key=_by_size)
     counted = ("IDs", "distinct", "small", "transactional", "expire within 1 h")
     rows = []
     for topic in found:

@@ -16,7 +16,6 @@ from safeproducer.cli.doctor import census, checks, cluster, command, host, repo
 from safeproducer.cli.doctor.census import Examined, TopicCensus
 from safeproducer.cli.doctor.checks import CHECKS
 from safeproducer.cli.doctor.cluster import ClusterLook
-from safeproducer.cli.doctor.report import Report
 from safeproducer.producer_ids import ledger_places
 from safeproducer.producer_ids.guard import guard_of
 from safeproducer.producer_ids.ledger_places import Place
@@ -182,12 +181,12 @@ bug("a right that is missing is no right", checks, "_NO_RIGHT", {"CLUSTER_AUTHOR
 bug("a topic that is refused takes others with it", producer_states, "_producers", raising, rights)
 topics_alone, configs_hidden = {"TOPIC_AUTHORIZATION_FAILED"}, running.test_brokers_that_do_not_show_their_configs
 bug("the right on the cluster is no right", checks, "_NO_RIGHT", topics_alone, configs_hidden)
-nobody, one = running.test_no_broker_answers_at_the_address, property(lambda self: 1)
+nobody, one = running.test_no_broker_answers_at_the_address, lambda *_: 1
 bug("exit code 0 with warnings", report, "exit_code", swallowed, running.test_a_warning_is_a_failure)
 any_finding = lambda found: int(bool(found))  # noqa: E731
 bug("exit code 1 for what is no warning", report, "exit_code", any_finding, running.test_an_info_is_no_finding)
-bug("exit code 1 for a topic that is not there", Report, "exit_code", one, running.test_a_topic_that_does_not_exist)
-bug("exit code 1 where nobody answers", Report, "exit_code", one, nobody)
+bug("exit code 1 for a topic that is not there", report, "status", one, running.test_a_topic_that_does_not_exist)
+bug("exit code 1 where nobody answers", report, "status", one, nobody)
 bug("the host is not shown where nobody answers", command, "read_host", failing_before_the_host, nobody)
 no_directory, no_paths = running.test_doctor_makes_no_directory, here.test_without_paths_lines_are_numbered
 bug("it makes the ledger's directory", command, "read_host", writing, no_directory)

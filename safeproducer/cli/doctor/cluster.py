@@ -85,86 +85,87 @@ _PATIENCE = 2.0
 _NO_LEADER = AskError("LEADER_NOT_AVAILABLE", "it has no leader", of_broker=False)
 
 
-class ClusterLook:
-    """One look at a cluster. `cluster` keeps what was read before something failed."""
+def look(
+    settings: Mapping[str, Setting], screen: Screen, timeout: float, names: Sequence[str], lines: Mapping[int, str]
+) -> tuple[ClusterCensus, Failure | None]:
+    """What was read of these topics, or all; and why not everything: nobody answers, IDs cannot be read, no such topic.
 
-    def __init__(self, settings: Mapping[str, Setting], screen: Screen, timeout: float) -> None:
-        self.cluster = ClusterCensus()
-        self._settings = settings
-        self._screen = screen
-        self._timeout = timeout
-
-    def run(self, names: Sequence[str], lines: Mapping[int, str]) -> None:
-        """Read the topics of these names, or all. `lines`: ID -> line of code that this host's ledger knows.
-
-        Raises Failure if nobody answers, a named topic does not exist, or IDs cannot be read at all.
-        """
-        reader = self._connect()
-        try:
-            addresses = reader.brokers(self._timeout)
-            configs = reader.configs(addresses, min(self._timeout, _PATIENCE))
-            brokers = [_broker(number, address, configs[number]) for number, address in addresses.items()]
-            self.cluster = ClusterCensus(brokers, all_topics=not names)
-            topics, missing = self._topics(reader, names)
-        except KafkaException as error:
-            reason = error.args[0]
-            raise Failure(advice(reason.name(), reason.str()), code=reason.name()) from error
+    `lines`: ID -> line of code that this host's ledger knows.
+    """
+    cluster = ClusterCensus()
+    try:
+        reader = _connected(settings, screen, timeout)
+        addresses = reader.brokers(timeout)
+        configs = reader.configs(addresses, min(timeout, _PATIENCE))
+        brokers = [_broker(number, address, configs[number]) for number, address in addresses.items()]
+        cluster = ClusterCensus(brokers, all_topics=not names)
+        topics, missing = _topics(reader, names, timeout)
         readable = [name for name, topic in topics.items() if topic.error is None]
-        found = _replication(topics, configs, reader.topic_configs(readable, self._timeout))
-        self.cluster = replace(self.cluster, replication=found)
+        found = _replication(topics, configs, reader.topic_configs(readable, timeout))
+        cluster = replace(cluster, replication=found)
         topics = {name: topic for name, topic in topics.items() if names or name not in _OF_KAFKA}
-        answers, opened, moves, unread = self._ask(topics, brokers)
-        found = replace(found, moves=moves, unread=[*found.unread, *unread])
-        known = expirations(brokers)
-        counted = [_census(name, topic, answers, known, lines) for name, topic in topics.items()]
-        self.cluster = ClusterCensus(brokers, counted, not names, found, opened)
-        if missing is not None:
-            raise missing
+        answers, opened, moves, unread = _ask(settings, screen, timeout, topics, brokers)
+    except Failure as failure:
+        return cluster, failure
+    except KafkaException as error:
+        reason = error.args[0]
+        return cluster, Failure(advice(reason.name(), reason.str()), code=reason.name())
+    found = replace(found, moves=moves, unread=[*found.unread, *unread])
+    known = expirations(brokers)
+    counted = [_census(name, topic, answers, known, lines) for name, topic in topics.items()]
+    return ClusterCensus(brokers, counted, not names, found, opened), missing
 
-    def _connect(self) -> ClusterReader:
-        try:
-            return opened_reader(self._settings, self._screen, self._timeout)
-        except Failure as failure:
-            if failure.code != "configuration":
-                admin_settings(self._settings)  # what librdkafka lacks for such a mechanism is another question
-            raise
 
-    def _topics(self, reader: ClusterReader, names: Sequence[str]) -> tuple[Mapping[str, Topic], Failure | None]:
-        """Those that are there, and what to raise for one that is not."""
-        if not names:
-            return reader.all_topics(self._timeout), None
-        topics = reader.topics(dict.fromkeys(names), self._timeout)
-        missing = next((name for name, topic in topics.items() if topic.error == _UNKNOWN_TOPIC), None)
-        if missing is None:
-            return topics, None
-        near = get_close_matches(missing, reader.list_topics(self._timeout).topics, 1)
-        failure = topic_failure(f"{missing}{f' (nearest name: {near[0]!r})' if near else ''}", _UNKNOWN_TOPIC, "")
-        return {name: topic for name, topic in topics.items() if topic.error != _UNKNOWN_TOPIC}, failure
+def _connected(settings: Mapping[str, Setting], screen: Screen, timeout: float) -> ClusterReader:
+    try:
+        return opened_reader(settings, screen, timeout)
+    except Failure as failure:
+        if failure.code != "configuration":
+            admin_settings(settings)  # what librdkafka lacks for such a mechanism is another question
+        raise
 
-    def _ask(
-        self, topics: Mapping[str, Topic], brokers: Sequence[BrokerCensus]
-    ) -> tuple[Answers, list[OpenTransaction], _Moves | None, list[Unread]]:
-        led: dict[int, list[TopicPartition]] = {}
-        for name, topic in topics.items():
-            for partition, one in topic.partitions.items():
-                if one.leader is not None:
-                    led.setdefault(one.leader, []).append((name, partition))
-        if not led:
-            return Answers(), [], None, []
-        total = sum(map(len, led.values()))
-        coordinators = [broker.number for broker in brokers if broker.refused not in SILENT]
-        # Those that answered come first: what any may answer, they are asked.
-        addresses = {one.number: one.address for one in sorted(brokers, key=lambda one: one.refused in SILENT)}
-        with (
-            progress(self._screen, "reading producer IDs", total, "partitions") as done,
-            BrokerQuestions(self._settings, addresses, self._timeout, WHAT) as questions,
-        ):
-            answers, unread = ask_leaders(questions.producers, led, done), list[Unread]()
-            right = "open transactions", "DESCRIBE on the transactional ids"
-            found = _told(partial(questions.open_transactions, coordinators), *right, unread) or ()
-            moves = _told(questions.moves, "which replicas move", "DESCRIBE on the cluster", unread)
-        opened = (one._replace(partitions=tuple(tp for tp in one.partitions if tp[0] in topics)) for one in found)
-        return answers, [one for one in opened if one.partitions], moves, unread
+
+def _topics(reader: ClusterReader, names: Sequence[str], timeout: float) -> tuple[Mapping[str, Topic], Failure | None]:
+    """Those that are there, and what to tell of one that is not."""
+    if not names:
+        return reader.all_topics(timeout), None
+    topics = reader.topics(dict.fromkeys(names), timeout)
+    missing = next((name for name, topic in topics.items() if topic.error == _UNKNOWN_TOPIC), None)
+    if missing is None:
+        return topics, None
+    near = get_close_matches(missing, reader.list_topics(timeout).topics, 1)
+    failure = topic_failure(f"{missing}{f' (nearest name: {near[0]!r})' if near else ''}", _UNKNOWN_TOPIC, "")
+    return {name: topic for name, topic in topics.items() if topic.error != _UNKNOWN_TOPIC}, failure
+
+
+def _ask(
+    settings: Mapping[str, Setting],
+    screen: Screen,
+    timeout: float,
+    topics: Mapping[str, Topic],
+    brokers: Sequence[BrokerCensus],
+) -> tuple[Answers, list[OpenTransaction], _Moves | None, list[Unread]]:
+    led: dict[int, list[TopicPartition]] = {}
+    for name, topic in topics.items():
+        for partition, one in topic.partitions.items():
+            if one.leader is not None:
+                led.setdefault(one.leader, []).append((name, partition))
+    if not led:
+        return Answers(), [], None, []
+    total = sum(map(len, led.values()))
+    coordinators = [broker.number for broker in brokers if broker.refused not in SILENT]
+    # Those that answered come first: what any may answer, they are asked.
+    addresses = {one.number: one.address for one in sorted(brokers, key=lambda one: one.refused in SILENT)}
+    with (
+        progress(screen, "reading producer IDs", total, "partitions") as done,
+        BrokerQuestions(settings, addresses, timeout, WHAT) as questions,
+    ):
+        answers, unread = ask_leaders(questions.producers, led, done), list[Unread]()
+        right = "open transactions", "DESCRIBE on the transactional ids"
+        found = _told(partial(questions.open_transactions, coordinators), *right, unread) or ()
+        moves = _told(questions.moves, "which replicas move", "DESCRIBE on the cluster", unread)
+    opened = (one._replace(partitions=tuple(tp for tp in one.partitions if tp[0] in topics)) for one in found)
+    return answers, [one for one in opened if one.partitions], moves, unread
 
 
 def _told(ask: Callable[[], _Told], what: str, right: str, unread: list[Unread]) -> _Told | None:

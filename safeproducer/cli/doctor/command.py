@@ -7,9 +7,9 @@ from safeproducer.cli.common.connection import refusals
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import CONFIG_FILE_VARIABLE, add_settings_arguments, read_settings
 from safeproducer.cli.common.stop import Failure
-from safeproducer.cli.doctor.census import Configuration, Examined
+from safeproducer.cli.doctor.census import ClusterCensus, Configuration, Examined
 from safeproducer.cli.doctor.checks import check
-from safeproducer.cli.doctor.cluster import ClusterLook
+from safeproducer.cli.doctor.cluster import look
 from safeproducer.cli.doctor.host import read_host
 from safeproducer.cli.doctor.report import show, status
 from safeproducer.kafka.properties import whole
@@ -74,13 +74,11 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         failure = error
     names = {name_of(identity).removesuffix(SUFFIX): " as ".join(identity)} if named and identity else {}
     host = read_host(place, names, rate, paths=not args.no_paths)
-    look = ClusterLook({"client.id": "safeproducer-doctor", **settings}, screen, args.connect_timeout)
+    cluster = ClusterCensus()
     if named and failure is None:
-        try:
-            look.run(args.topic, host.lines)
-        except Failure as error:
-            failure = error
-    examined = Examined(rate, configuration if given else None, look.cluster, host)
+        asked = {"client.id": "safeproducer-doctor", **settings}
+        cluster, failure = look(asked, screen, args.connect_timeout, args.topic, host.lines)
+    examined = Examined(rate, configuration if given else None, cluster, host)
     findings = list(check(examined))
     show(examined, findings, failure, screen, by_partition=bool(args.topic))
     return status(findings, failure)

@@ -15,7 +15,6 @@ from safeproducer.cli.common.stop import Failure
 from safeproducer.cli.doctor import census, checks, cluster, command, host, report
 from safeproducer.cli.doctor.census import Examined, TopicCensus
 from safeproducer.cli.doctor.checks import CHECKS
-from safeproducer.cli.doctor.cluster import ClusterLook
 from safeproducer.producer_ids import ledger_places
 from safeproducer.producer_ids.guard import guard_of
 from safeproducer.producer_ids.ledger_places import Place
@@ -26,7 +25,7 @@ from tests.cli.doctor import test_command as running
 from tests.cli.doctor import test_host as here
 from tests.cli.in_process import CommandHere
 
-real_merged, real_busiest, real_run, real_census = census._merged, census.busiest_hour, ClusterLook.run, cluster.census
+real_merged, real_busiest, real_look, real_census = census._merged, census.busiest_hour, command.look, cluster.census
 real_static, real_read = checks.expiration_below_timeout, command.read_host
 real_unsafe, real_left_over = checks.unsafe, checks.left_over
 LEFT_OVER = "*", 1e6, [("replication-throttle-left-over", Severity.WARNING)]
@@ -55,13 +54,12 @@ def of_any_ledger(self: host.Host, begin: float, end: float) -> list[str]:
     return [one.line for ledger in self.ledgers for one in ledger.ids if one.at < end]
 
 
-def over_all_topics(self: ClusterLook, *args: Any) -> None:
+def over_all_topics(*args: Any) -> Any:
     """The hour is that of the whole cluster."""
-    real_run(self, *args)
-    topics = self.cluster.topics
-    hours = [topic.busiest_hour for topic in topics if topic.busiest_hour is not None]
+    seen, failure = real_look(*args)
+    hours = [topic.busiest_hour for topic in seen.topics if topic.busiest_hour is not None]
     whole = replace(hours[0], small_ids=sum(hour.small_ids for hour in hours))
-    self.cluster = replace(self.cluster, topics=[replace(topic, busiest_hour=whole) for topic in topics])
+    return replace(seen, topics=[replace(topic, busiest_hour=whole) for topic in seen.topics]), failure
 
 
 def of_each_partition(topic: str, partitions: Any, *args: Any) -> TopicCensus:
@@ -72,8 +70,8 @@ def of_each_partition(topic: str, partitions: Any, *args: Any) -> TopicCensus:
     return replace(whole, distinct_ids=ids, small_ids=small)
 
 
-def not_joined(self: ClusterLook, names: Any, lines: Any) -> None:
-    real_run(self, names, {})
+def not_joined(*args: Any) -> Any:
+    return real_look(*args[:-1], {})
 
 
 def at_all_costs(examined: Examined) -> list[Finding]:
@@ -128,7 +126,7 @@ bug("the limit of small IDs is off by one, downwards", census, "SMALL", SMALL - 
 bug("an ID is small where it is small in any partition", census, "_merged", small_in_any, is_small, (0, SMALL), 0)
 bug("an ID counts in each partition", counting, "census", of_each_partition, counting.test_an_id_counts_once)
 flooded_alone, hour_ends = running.test_a_topic_that_is_flooded_is_named_alone, counting.test_the_busiest_hour_ends
-bug("the busiest hour is taken over all topics", ClusterLook, "run", over_all_topics, flooded_alone)
+bug("the busiest hour is taken over all topics", command, "look", over_all_topics, flooded_alone)
 bug("the busiest hour is any of the days", census, "DAY", 9 * census.DAY, hour_ends)
 bug("the busiest hour is two", census, "HOUR", 2 * census.HOUR, hour_ends)
 of_transactions = lambda moments, now: real_busiest([now] * 2, now)  # noqa: E731
@@ -136,7 +134,7 @@ transactional = counting.test_transactional_ids_are_apart
 bug("the busiest hour has IDs of transactions, too", census, "busiest_hour", of_transactions, transactional)
 
 of_all, its_cluster = property(lambda self: self.ledgers), here.test_an_id_is_looked_up_in_the_ledger_of_its_cluster
-bug("own IDs are not joined", ClusterLook, "run", not_joined, running.test_ids_of_this_host_have_their_line)
+bug("own IDs are not joined", command, "look", not_joined, running.test_ids_of_this_host_have_their_line)
 bug("own IDs have no line", host.Host, "lines", {}, here.test_ids_have_their_line)
 bug("lines of another cluster are told", host.Host, "unknown", of_any_ledger, *judging("IDs of the hour"))
 bug("IDs are looked up in all ledgers", host.Host, "joined", of_all, its_cluster)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain, islice, repeat
 from typing import Any
@@ -136,42 +136,46 @@ class Columns:
 
         Rows may share a list: the same headers are made once. An id is behind all others.
         """
+        each = self._alike()
         if self.ids is None:
-            return self._given_headers()
-        ids = _one_by_one(self.ids)
-        if self.headers is None and not self.ids.null_count:
-            return map(list, zip(zip(repeat(ROW_ID), ids, strict=False), strict=True))  # no Python code for a row
-        pairs = zip(self._given_headers(), ids, strict=True)
+            return self._headers_of_rows(each)
+        if each is not None and not self.ids.null_count:
+            return self._headers_of_rows([*each, zip(repeat(ROW_ID), _one_by_one(self.ids), strict=False)])
+        pairs = zip(self._headers_of_rows(each), _one_by_one(self.ids), strict=True)
         return (given if one is None else [*(given or ()), (ROW_ID, one)] for given, one in pairs)
 
-    def _given_headers(self) -> Iterator[list[Header] | None]:
+    def _headers_of_rows(self, each: Sequence[Iterable[Header]] | None) -> Iterator[list[Header] | None]:
+        if each is None:
+            names, contents = pc.list_flatten(self.headers).flatten()
+            pairs = zip(_one_by_one(utf8(names)), _one_by_one(_binary(_plain(contents))), strict=True)
+            lengths = pc.list_value_length(self.headers).to_pylist()
+            return (list(islice(pairs, length)) if length else None for length in lengths)
+        rows: Iterator[Any] = map(list, zip(*each, strict=True))
+        if all(isinstance(one, repeat) for one in each):
+            return repeat(next(rows, None), self.rows)
+        return rows
+
+    def _alike(self) -> list[Iterable[Header]] | None:
+        """The first header of each row, the second and so on: no Python code runs for a row. None where one of them has
+        more or fewer than others."""
         if self.headers is None:
-            return iter([None] * self.rows)
+            return []
         lengths = pc.list_value_length(self.headers)
         names, contents = pc.list_flatten(self.headers).flatten()
-        names, contents = utf8(names), _binary(_plain(contents))
-        most = pc.min_max(lengths)["max"].as_py()
-        if most and not lengths.null_count and most * self.rows == len(names):
-            return self._alike(names, contents, most)
-        pairs = zip(_one_by_one(names), _one_by_one(contents), strict=True)
-        return (list(islice(pairs, length)) if length else None for length in lengths.to_pylist())
-
-    def _alike(self, names: Any, contents: Any, each: int) -> Iterator[list[Header] | None]:
-        """Made by columns, of rows that have `each` headers: no Python code for a row."""
-        columns: list[Iterable[Any]] = []
-        constant = 0
-        for first in range(each):
-            at = pa.array(np.arange(first, len(names), each))
+        number = pc.max(lengths).as_py() or 0
+        if lengths.null_count or number * self.rows != len(names):
+            return None
+        names, contents, columns = utf8(names), _binary(_plain(contents)), list[Iterable[Any]]()
+        for first in range(number):
+            at = pa.array(np.arange(first, len(names), number))
             name, content = names.take(at), contents.take(at)
             one_name = _is_constant(name)
             if one_name and _is_constant(content):
                 columns.append(repeat((name[0].as_py(), content[0].as_py()), self.rows))
-                constant += 1
             else:
                 texts = repeat(name[0].as_py(), self.rows) if one_name else _one_by_one(name)
                 columns.append(zip(texts, _one_by_one(content), strict=True))
-        rows = map(list, zip(*columns, strict=True))
-        return repeat(next(rows), self.rows) if constant == each else rows
+        return columns
 
     def slice(self, first: int, rows: int = 1) -> Columns:
         return Columns(rows, *(None if column is None else column.slice(first, rows) for column in self._all()))

@@ -71,6 +71,8 @@ class Gate:
     ask_at = opened_at = unsent_at = 0.0
     wrote = False
     hold: Hold | None = None
+    _telling = False
+    """A hook that produces must not be told of that for ever."""
     _known_terms: Terms | None = None
     _own: OwnPermit | None = None
     _lanes: LanePermits | None = None
@@ -78,12 +80,9 @@ class Gate:
     # `setdefault` of the instance's dict is one step, and gives all of them the same.
 
     def __init__(self, guarded: bool, terms: Callable[[], Terms], tell: Tells) -> None:
-        self._guarded = guarded
         self._find_terms = terms
         self._tell = tell
         self._lock = threading.RLock()
-        self._telling: set[int] = set()
-        """Threads that tell: a hook that produces must not be told of that for ever."""
         self._entered = not guarded
 
     @property
@@ -95,7 +94,7 @@ class Gate:
         return self._terms.request
 
     def _permit(self) -> OwnPermit | None:
-        if self._own is None and self._guarded and (guard := self._terms.guard) is not None:
+        if self._own is None and (guard := self._terms.guard) is not None:
             self.__dict__.setdefault("_own", OwnPermit(guard, self._request))
         return self._own
 
@@ -224,18 +223,18 @@ class Gate:
 
     def _tell_of(self, answer: Answer) -> str:
         """Tell what is to be told; a sentence with all of it."""
-        terms, request, thread = self._terms, self._request, threading.get_ident()
+        terms, request = self._terms, self._request
         churn = churn_event(answer, request, terms.cluster, terms.producer.principal)
         sentence = churn_sentence(churn, answer.retry_after if answer.permit is None else None)
-        if terms.policy == "off" or thread in self._telling:
+        if terms.policy == "off" or self._telling:
             return sentence
         try:
-            self._telling.add(thread)
+            self._telling = True
             if not answer.told_before:
                 self._tell.producer_churn(churn, sentence)
             if answer.permit is None:
                 limited = ProducerIdLimited(terms.producer, terms.policy, answer.retry_after, churn)
                 self._tell.producer_id_limited(limited)
         finally:
-            self._telling.discard(thread)
+            self._telling = False
         return sentence

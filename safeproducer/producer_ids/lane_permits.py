@@ -20,17 +20,13 @@ PAUSE = 1.0
 """Seconds for which the guard is not asked again after it refused a lane: it costs a round each time."""
 
 
-_OPEN, _ENDING, _NOTED = range(3)
-"""How far end() has come."""
-
-
 class OwnPermit:
     """One native producer has it for its life. Any thread, and signal handlers. `permit`: what it writes with."""
 
     permit: Permit | None = None
     _producer_id: int | None = None
-    _end = _OPEN
-    _unsent = False
+    _end: tuple[str, bool] | None = None
+    _noted = False
     # Defaults of the class: each constructor pays for what it sets.
 
     def __init__(self, guard: Guard, request: Request) -> None:
@@ -41,7 +37,7 @@ class OwnPermit:
         """The guard's answer. A permit is the producer's from then on, unless it has one or has ended."""
         answer = self._guard.ask(self._request)
         # One step: what follows a call, a handler may have come between.
-        if self.permit is None and self._end == _OPEN:
+        if self.permit is None and self._end is None:
             self.permit = answer.permit
         elif answer.permit is not None:  # another thread has asked, too, or the producer was closed meanwhile
             self._guard.give_back(answer.permit)
@@ -55,16 +51,13 @@ class OwnPermit:
 
     def end(self, how: str, unsent: bool) -> None:
         """The producer ends: `how` as in Guard.note(). `unsent`: nothing was sent, certainly. The first call counts."""
-        if self._end == _NOTED:
-            return
-        self._unsent = self._unsent or (unsent and self._end == _OPEN)
-        self._end = _ENDING
-        if self.permit is not None:
+        self._end = how, unsent = self._end or (how, unsent)
+        if self.permit is not None and not self._noted:
             self._guard.note(self.permit, self._producer_id, how)
-            if self._unsent:
+            if unsent:
                 self._guard.give_back(self.permit)
                 self.permit = None
-        self._end = _NOTED  # not before: a signal handler may raise there, and close() comes again
+            self._noted = True  # not before: a signal handler may raise there, and close() comes again
 
 
 class LanePermit(OwnPermit):
@@ -108,10 +101,8 @@ class LanePermits:
         self._guard = guard
         self._request = request
         self._tell = tell
-        self._due: set[LanePermit] = set()
-        """Of lanes that exist and have not sent yet: they may all ask at once."""
-        self._held: set[LanePermit] = set()
-        """Of lanes that exist and have sent."""
+        self._lanes: set[LanePermit] = set()
+        """Of lanes that exist."""
         self._kept = self._lost = 0
         """How many had a permit and are no more; how many of them failed and are to be replaced."""
         self._again_at = self._retry_after = 0.0
@@ -121,7 +112,7 @@ class LanePermits:
     @property
     def used(self) -> int:
         """How many permits lanes have taken, and not given back."""
-        return self._kept + sum(lane.permit is not None for lane in tuple(self._held))
+        return self._kept + sum(lane.permit is not None for lane in tuple(self._lanes))
 
     @property
     def paused(self) -> bool:
@@ -140,7 +131,8 @@ class LanePermits:
             return additional
         if self.paused:
             return None
-        due = sum(permit.kind is additional for permit in self._due) + 1
+        # Lanes that have not sent yet may all ask at once.
+        due = sum(lane.kind is additional and not lane.asked for lane in self._lanes) + 1
         if self._guard.room(self._request, due) < due:
             self._refuse()
             return None
@@ -152,41 +144,33 @@ class LanePermits:
             self._lost = max(0, self._lost - 1)
         if self._guard is None:
             return GRANTED
-        permit = self._made(self._guard, kind)
-        self._due.add(permit)
+        permit = LanePermit(self._guard, self._request._replace(kind=kind), self._heard)
+        self._lanes.add(permit)
         return permit
-
-    def _made(self, guard: Guard, kind: Kind) -> LanePermit:
-        return LanePermit(guard, self._request._replace(kind=kind), self._heard)
 
     def renewal(self, now: float) -> tuple[LanePermit, float]:
         """For a native producer in place of one that failed, before it is made; when to ask again if it is denied."""
-        if self._guard is None:
-            return GRANTED, now
-        (permit := self._made(self._guard, Kind.FIXED_LANE)).may_send()
+        (permit := self.of_lane(Kind.FIXED_LANE)).may_send()
         return permit, now + self._retry_after
 
     def _heard(self, lane: LanePermit, answer: Answer) -> None:
-        self._due.discard(lane)
         self._retry_after = answer.retry_after
         if lane.denied:
+            self._lanes.discard(lane)
             self._refuse()
-        else:
-            self._held.add(lane)
         if answer.over_limit and self._tell is not None:
             self._tell(answer)
 
     def ended(self, lane: LanePermit, wrote: bool, failed: bool, replaced: bool = False) -> None:
         """A lane is no more. `failed`: it is to be replaced, or is. `wrote`: whether it was given any batch."""
-        self._due.discard(lane)
         self._lost += failed and not replaced
         lane.end("failed" if failed else "closed", not wrote)
-        self._held.discard(lane)
+        self._lanes.discard(lane)
         self._kept += lane.permit is not None
 
     def end(self, how: str, unsent: bool) -> None:
         """The producer ends: `how` as in Guard.note(). `unsent`: nothing was sent, certainly. The first call counts."""
-        for lane in tuple(self._held):  # the sender may add to it meanwhile
+        for lane in tuple(self._lanes):  # the sender may add to it meanwhile
             lane.end(how, unsent)
 
     def _refuse(self) -> None:

@@ -61,7 +61,7 @@ def telling_under_its_lock(self: Gate, answer: Answer) -> str:
 
 
 def telling_for_ever(self: Gate, answer: Answer) -> str:
-    self._telling = mock.MagicMock(__contains__=lambda *_: False)
+    self._telling = False
     return real_tell_of(self, answer)
 
 

@@ -53,7 +53,7 @@ def directories(place: Place) -> list[str]:
 
 def prepared(place: Place) -> tuple[list[str], list[str]]:
     """(those that can be used, made where they were missing; what is wrong with the others)."""
-    found = {directory: problem(directory, ours=place == AUTO) for directory in directories(place)}
+    found = {directory: problem(directory) for directory in directories(place)}
     return [directory for directory, wrong in found.items() if wrong is None], list(filter(None, found.values()))
 
 
@@ -69,8 +69,8 @@ def unusable(directory: str) -> str | None:
     return wrong
 
 
-def problem(directory: str, make: bool = True, ours: bool = False) -> str | None:
-    """Why it cannot be used. `make` it if it is missing. `ours`: nobody else uses it, so its rights can be set."""
+def problem(directory: str, make: bool = True) -> str | None:
+    """Why it cannot be used. `make` it if it is missing."""
     try:
         with suppress(FileExistsError):
             if make:
@@ -80,9 +80,7 @@ def problem(directory: str, make: bool = True, ours: bool = False) -> str | None
             return f"{directory} is no directory" + (", but a symbolic link" if stat.S_ISLNK(found.st_mode) else "")
         if found.st_uid != user():
             return f"{directory} belongs to another user"
-        if ours and stat.S_IMODE(found.st_mode) & 0o077:
-            os.chmod(directory, 0o700)
-        elif not ours and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and sys.platform != "win32":
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and sys.platform != "win32":
             return f"{directory} may be written to by other users"
         network = _network(found.st_dev)
     except FileNotFoundError:

@@ -36,8 +36,6 @@ def said(caplog: pytest.LogCaptureFixture, count: int) -> list[str]:
 
 def test_files_belong_to_their_user_alone_and_can_be_read_by_people(still: Host) -> None:
     """Directory 0700, files 0600, two of the same content: a header, and lines of JSON."""
-    still.memory.mkdir()
-    still.memory.chmod(0o755)
     guard = still.start()
     permit = guard.ask(first()).permit
     assert permit is not None

@@ -63,8 +63,8 @@ def nested(code: CodeType) -> Iterator[CodeType]:
 INSIDE = codes(gate, guard, lane_permits, ledger, permit_log, permit_record, permits)
 
 
-def gate_of(asked: Guard, rate: float = RATE, name: str | None = None) -> Gate:
-    request = first(rate, transactional=name)
+def gate_of(asked: Guard, rate: float = RATE) -> Gate:
+    request = first(rate)
     return Gate(True, lambda: Terms(asked, request, Kind.LANE, INFO, "kafka-1:9092", "refuse", False, 1.0), Told())
 
 
@@ -177,21 +177,6 @@ def test_a_permit_is_counted_once_and_goes_back_once(
     assert everywhere(play) > places
 
 
-def test_a_transactional_id_is_known(still: Host) -> None:
-    """Its permit is counted once, and its next producer needs none."""
-
-    def play(step: int) -> bool:
-        here = fresh(still, 19)
-        made = gate_of(here, name="orders")
-        came = interrupted(made.enter, step)
-        made.enter()
-        gate_of(still.start(), name="orders").enter()
-        check(still, 20, came, here)
-        return came
-
-    assert everywhere(play) > 100
-
-
 def test_an_error_that_somebody_keeps_keeps_no_lock(still: Host) -> None:
     """Its traceback refers to the frames of the round, and so would one that waits for the garbage collector."""
     kept: list[Exception] = []
@@ -284,21 +269,3 @@ def late(work: Callable[[], object], after: float) -> bool:
     except LimitError:
         return True
     return False
-
-
-def test_a_permit_that_waits_for_the_next_round_is_not_lost(still: Host) -> None:
-    """It is not lost when that round is interrupted, though nobody asks for it again."""
-
-    def play(step: int) -> bool:
-        here = fresh(still, 3)
-        ended, made = gate_of(here), gate_of(here)
-        ended.enter()
-        with locked():
-            ended.end("closed", unsent=True)
-        assert used(still) == 4
-        came = interrupted(made.enter, step, inside=codes(guard, ledger))
-        made.enter()
-        check(still, 4, came, here)
-        return came
-
-    assert everywhere(play) > 20

@@ -150,10 +150,12 @@ def patterns(place: Place) -> list[str]:
     return [pattern.code for pattern in ledger(place).patterns()]
 
 
-@pytest.mark.parametrize(("program", "code"), [(CRASH, "crash-loop"), (KILLED, "one-per-process")])
-def test_a_pod_that_crashes(run: Run, place: Place, program: str, code: str) -> None:
-    """From the fourth start on each log names line and pattern, though each start is another process; with `refuse`
-    produce() raises at once, and says when the next permit comes."""
+@pytest.mark.parametrize(
+    ("program", "code"), [(CRASH, "crash-loop"), (KILLED, "one-per-process"), (TASK, "one-per-process")]
+)
+def test_a_pod_that_ends_again_and_again(run: Run, place: Place, program: str, code: str) -> None:
+    """Or a task in a worker that is ended, as Spark's. From the fourth start on each log names line and pattern, though
+    each start is another process; with `refuse` produce() raises at once, and says when the next permit comes."""
     logs = [run(program).stderr for _ in range(5)]
     assert ["producer-ID churn" in log for log in logs] == [False] * RATE + [True] * 2
     assert all("program.py:7 in make" in log and "crash loop" in log for log in logs[RATE:])
@@ -172,13 +174,6 @@ def test_a_producer_for_each_request(run: Run, place: Place) -> None:
     assert "program.py:7 in make" in told
     assert "one a request" in told
     assert patterns(place) == ["one-per-request"]
-
-
-def test_tasks_in_workers_that_are_ended(run: Run, place: Place) -> None:
-    """As Spark's, whose workers end between triggers."""
-    logs = [run(TASK).stderr for _ in range(5)]
-    assert ["producer-ID churn" in log for log in logs] == [False] * RATE + [True] * 2
-    assert patterns(place) == ["one-per-process"]
 
 
 def test_workers_of_a_pre_fork_server(run: Run, place: Place) -> None:

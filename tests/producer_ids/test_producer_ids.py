@@ -213,16 +213,6 @@ def test_records_that_wait_for_an_id_take_room_in_the_buffer(cluster: FakeCluste
     assert len(cluster.log("t", 0)) + len(cluster.log("t", 1)) == 12
 
 
-def test_restarts_while_the_brokers_are_away_use_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was sent, and that is proven."""
-    monkeypatch.setenv(LEDGER_VARIABLE, "off")
-    for _ in range(100):
-        config = {"bootstrap.servers": "127.0.0.1:2", "log_level": 0, POLICY: "refuse", RATE: 2}
-        with SafeProducer(config) as producer:
-            producer.produce("t", b"x")
-            assert producer.close(0.005).left == 1
-
-
 def closes(producer: SafeProducer) -> None:
     assert producer.close(0.005).left == 1
 

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids import patterns, permit_log, permit_record
-from safeproducer.producer_ids.ledger import LATEST, Ledger, LedgerError, LedgerRound
+from safeproducer.producer_ids.ledger import LATEST, Ledger, LedgerRound
 from safeproducer.producer_ids.ledger_places import AUTO, OFF, SUPPORTED, Place
 from safeproducer.producer_ids.patterns import Pattern
 from safeproducer.producer_ids.permit import Answer, Permit, Request
@@ -138,7 +138,7 @@ class Guard:
                     round_.begin()
                     self._settle(round_)
                     return act(round_)
-            except (LedgerError, OSError, ValueError) as error:
+            except (OSError, ValueError) as error:
                 self._problem = str(error) if self._problem is None else self._problem
             except BaseException as error:
                 del round_

@@ -58,10 +58,6 @@ else:
         return False
 
 
-class LedgerError(Exception):
-    """A ledger, or a copy of it, cannot be used; the text says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class Header:
     """Up to when the hour is used, by both clocks, and how many permits were counted; 0 for `boot_id`: not known."""
@@ -147,7 +143,8 @@ def _write(copy: FileIO, header: bytes, lines: bytes, anew: bool) -> None:
 
 
 class LedgerRound:
-    """The content of a ledger while its copies are locked, and a way to change it. One thread; may raise LedgerError.
+    """The content of a ledger while its copies are locked, and a way to change it. One thread; raises OSError when it
+    cannot be used.
 
     `until`: up to when the hour is used. `count`: how many permits were counted.
     """
@@ -166,7 +163,7 @@ class LedgerRound:
         self.now = permit_record.now()
         found = [decode(copy.read(SIZE)) for copy in self._copies]
         if NEWER in found:
-            raise LedgerError("it was written by a newer version of safeproducer")
+            raise OSError("it was written by a newer version of safeproducer")
         known = any(isinstance(header, Header) for header in found)
         self.until, self.count = larger(found, self.now)
         if not known and any(found):  # all are damaged: the hour counts as used up
@@ -200,7 +197,7 @@ class LedgerRound:
                 copy.close()
                 self._copies.remove(copy)  # the rest of the round does without it
         if not self._copies:
-            raise LedgerError("no copy can be written")
+            raise OSError("no copy can be written")
         self.until, self.count = until, count
 
 
@@ -224,7 +221,7 @@ class Ledger:
         return [os.path.join(directory, self._name) for directory in directories], problems
 
     def open(self, copies: list[FileIO]) -> None:
-        """Add all that can be used, locked, to `copies`, which the caller closes. Raises LedgerError when none can.
+        """Add all that can be used, locked, to `copies`, which the caller closes. Raises OSError when none can.
 
         Raises BlockingIOError when one of them is locked: who holds it may be about to count in the other one alone.
         """
@@ -240,7 +237,7 @@ class Ledger:
             if not until(partial(_locked, copies[-1]), patience):
                 raise BlockingIOError(f"{path} is locked by another process")
         if not copies:
-            raise LedgerError("; ".join(problems) or "there is no directory for it")
+            raise OSError("; ".join(problems) or "there is no directory for it")
 
     def sweep(self) -> None:
         """Delete ledgers in which nobody counted for two hours. Each FakeCluster has new ports, and so a new ledger."""

@@ -6,9 +6,7 @@ the boot clock belongs to the start of the system that is running.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
 from functools import cache
 from hashlib import blake2b
 from typing import NamedTuple
@@ -79,21 +77,9 @@ def now() -> Times:
 
 @cache
 def boot_id() -> int:
-    """Another number after each start of the system; 0 when the system does not tell."""
+    """Another number after each start of the system; 0 when the system does not tell, as macOS and Windows."""
     try:
-        name = _linux() if sys.platform == "linux" else _mac_os_x()
-    except (OSError, ValueError, TypeError, AttributeError):  # Windows has none, and no library without a name
+        with open(_LINUX, "rb") as file:  # pathlib would load much at the import of this package
+            return int.from_bytes(blake2b(file.read().strip(), digest_size=8).digest(), "little")
+    except OSError:
         return 0
-    return int.from_bytes(blake2b(name.strip(), digest_size=8).digest(), "little") if name.strip() else 0
-
-
-def _linux() -> bytes:
-    with open(_LINUX, "rb") as file:  # pathlib would load much at the import of this package
-        return file.read()
-
-
-def _mac_os_x() -> bytes:
-    size = ctypes.c_size_t(64)
-    text = ctypes.create_string_buffer(size.value)
-    ctypes.CDLL(None).sysctlbyname(b"kern.bootsessionuuid", text, ctypes.byref(size), None, 0)
-    return text.value

@@ -172,7 +172,7 @@ def steps_before_another_boot(seconds: float) -> Callable[[Host], None]:
 
 
 def has_no_name(host: Host) -> None:
-    """As a boot on Windows, where the time of day counts."""
+    """As a boot on macOS and Windows, where the time of day counts."""
     host.boot_id = 0
 
 

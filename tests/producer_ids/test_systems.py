@@ -1,14 +1,12 @@
 """Other systems than the one that runs the tests, as far as they can be imitated: macOS, Windows, and one without."""
 
-import ctypes
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from safeproducer.producer_ids import ledger_places, permit_record
+from safeproducer.producer_ids import ledger_places
 from safeproducer.producer_ids.guard import AUTO, Guard
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
@@ -33,7 +31,7 @@ from safeproducer.runtime import clock
 
 assert clock._BOOT == getattr(time, "CLOCK_MONOTONIC", None)
 ledger_places._MEMORY = place + "/memory"  # it is not there
-permit_record._LINUX = None
+permit_record._LINUX = place + "/missing"
 config = {"bootstrap.servers": sys.argv[3], "log_level": 0, "safeproducer.producer.ids.per.hour": 1}
 with SafeProducer({**config, "safeproducer.producer.ids.policy": "refuse"}) as producer:
     try:
@@ -87,37 +85,3 @@ def test_without_memory_that_outlives_processes_one_copy_is_enough(
     assert [Guard(IDENTITY, AUTO).ask(first(2)).permit is not None for _ in range(3)] == [True, True, False]
     assert len(list((tmp_path / f"safeproducer-{os.geteuid()}").iterdir())) == 1
     assert not caplog.records
-
-
-@pytest.mark.parametrize(
-    ("told", "known"), [([b"A-1", b"A-1"], True), ([b"A-1", b"B-2"], False), ([b"", b""], None), ([None, None], None)]
-)
-def test_macos_names_each_start_of_the_system(
-    monkeypatch: pytest.MonkeyPatch, told: list[bytes | None], known: bool | None
-) -> None:
-    """By sysctl. Where it does not, times are compared by the clock of the day."""
-    asked: list[bytes] = []
-
-    class Library:
-        """What macOS has, and Linux has not."""
-
-        def __init__(self, _: None) -> None:
-            if told[len(asked)] is None:
-                raise OSError(2, "no such library")
-
-        @staticmethod
-        def sysctlbyname(name: bytes, text: Any, size: Any, new: None, length: int) -> int:
-            answer = told[len(asked)] or b""
-            asked.append(name)
-            ctypes.memmove(text, answer + b"\0", len(answer) + 1)
-            return 0
-
-    monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr(ctypes, "CDLL", Library)
-    before, after = (permit_record.boot_id.__wrapped__() for _ in range(2))
-    assert set(asked) <= {b"kern.bootsessionuuid"}
-    if known is None:
-        assert before == after == 0
-    else:
-        assert 0 not in (before, after)
-        assert (before == after) is known

@@ -41,7 +41,7 @@ safeproducer.spark._require_extra = lambda *_: None  # a mock has no version
 # The side bar, by reader: what one wants first stands first. A page's list stands below it.
 SIDE_BAR: dict[str, dict[str, list[str]]] = {
     "Use": {
-        "docs/use/quickstart": ["docs/use/examples", "examples/README", "docs/use/migrate", "docs/use/why"],
+        "docs/use/quickstart": ["examples/README", "docs/use/migrate", "docs/use/why"],
         "docs/use/run": [],
         "docs/use/outcomes-and-errors": ["docs/use/transactions"],
         "docs/use/asyncio": [],

@@ -1,6 +1,6 @@
 // What the search shows first: a page before its parts; pages for users before the reference, developers' pages last.
 const weights = [
-  [/^docs\/use\//, 2],
+  [/^(docs\/use|examples)\//, 2],
   [/^docs\/operate\//, 1.9],
   [/^docs\/test\//, 1.8],
   [/^docs\/reference\//, 1.2],

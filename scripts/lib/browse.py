@@ -27,7 +27,7 @@ SEARCHES = {
     "why it exists": "docs/use/why",
     "exactly once": "docs/use/spark-exactly-once",
     "quick start": "docs/use/quickstart",
-    "examples": "docs/use/examples",
+    "examples": "examples/README",
     "without a change": "docs/use/run",
     "outcome": "docs/use/outcomes-and-errors",
     "not written": "docs/use/outcomes-and-errors",

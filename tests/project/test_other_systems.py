@@ -1,4 +1,4 @@
-"""The package on systems that are not Linux."""
+"""The package on systems that are not Linux, and beside other clients than the developers'."""
 
 import os
 import subprocess
@@ -44,3 +44,21 @@ def test_directory_for_a_ledger_is_refused_where_there_is_none() -> None:
     """
     done = subprocess.run([sys.executable, "-c", dedent(program)], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "ledgers are kept on Linux, macOS and Windows only" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_brokers_and_doctor_need_no_kafka_python(tmp_path: Path) -> None:
+    """Beside none; scripts/test runs the same beside its version 3."""
+    (tmp_path / "kafka.py").write_text('raise ModuleNotFoundError("No module named \'kafka\'", name="kafka")\n')
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "tests/conformance", "tests/testing", "tests/cli/doctor"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "kafka-python is not installed" in done.stdout

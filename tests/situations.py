@@ -6,11 +6,15 @@ import contextlib
 import logging
 import re
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from safeproducer import Health, HoldReason, SafeProducer
 from safeproducer.errors import FatalError
@@ -41,6 +45,12 @@ MARKS = {
     "lanes": r"each has a batch of it under way|its new lane is ready",
     "ids": r"used up those of the hour",
     "id quota": r"a quota on producer IDs rejected|a quota rejected a batch",
+    "callback": r"the callback ",
+    "slow": r"takes [\d.]+ s for each answer",
+    "away": r"no broker is connected|no broker has answered",
+    "sasl": r"did not expect SASL",
+    "login": r"your oauth_cb raised",
+    "coordinator": r"nothing is sent until|transaction coordinator|gives this client a producer ID",
 }
 """A word of each cause: where it is not the cause, it is not said."""
 
@@ -65,7 +75,7 @@ class Lines(logging.Handler):
 class Scene:
     """One situation under way. `cluster`: None where no broker is there; `control` has FakeCluster's methods.
 
-    `full`: look for LONG seconds.
+    `full`: look for LONG seconds. `sends`: records to partition 0 of "t" go on. `free`: lets callbacks return.
     """
 
     bootstrap: str
@@ -74,7 +84,9 @@ class Scene:
     producers: list[SafeProducer] = field(default_factory=list)
     errors: list[Any] = field(default_factory=list)
     polls: bool = True
+    sends: bool = False
     full: bool = False
+    free: threading.Event = field(default_factory=threading.Event)
     log: Lines = field(default_factory=Lines)
     exported: Exported = field(default_factory=Exported)
     began: float = field(default_factory=time.monotonic)
@@ -98,11 +110,20 @@ class Scene:
         """By the last producer."""
         self.producers[-1].produce(topic, partition=partition, on_delivery=self._report, **{"value": b"x", **more})
 
+    def offer(self, *where: Any) -> bool:
+        """Whether it was taken: that it is refused may be known at once."""
+        with contextlib.suppress(KafkaException):
+            self.send(*where)
+            return True
+        return False
+
     def _report(self, error: Any, _: Any) -> None:
         if error is not None:
             self.errors.append(error)
 
     def turn(self) -> None:
+        if self.sends:
+            self.offer()
         if self.polls:
             self.producers[-1].poll(0.05)
         else:
@@ -115,6 +136,7 @@ class Scene:
             self.turn()
 
     def end(self) -> None:
+        self.free.set()
         for producer in self.producers:
             with contextlib.suppress(FatalError):
                 producer.close(0)
@@ -168,6 +190,7 @@ def play(case: Case, scene: Scene) -> None:
         begun_at = time.monotonic()
         producer = scene.producers[-1]
         _while_it_lasts(case, scene, producer)
+        scene.sends = False
         case.end(scene)
         scene.polls = True
         scene.until(lambda: not producer.snapshot().unresolved, 30)
@@ -288,6 +311,102 @@ def _refusing_and_held(scene: Scene) -> None:
     scene.send()
     scene.until(lambda: not producer.snapshot().held)
     scene.send()
+
+
+def _fails(code: int, api: str = "Produce", warm: bool = True) -> Callable[[Scene], None]:
+    """Brokers answer so from now on, or from the first batch on."""
+
+    def begin(scene: Scene) -> None:
+        scene.warm() if warm else scene.make()
+        scene.control.fail_next(api, code, n=10**6)
+        scene.send()
+        scene.sends = True
+
+    return begin
+
+
+def _works_again(scene: Scene) -> None:
+    scene.control.end_faults()
+    scene.until(scene.offer)
+
+
+def _all_down(scene: Scene) -> None:
+    scene.warm()
+    for number in scene.control.brokers:
+        scene.control.stop(number)
+    scene.send()
+
+
+def _all_start(scene: Scene) -> None:
+    for number in (1, 2):
+        scene.control.start(number)
+
+
+def _advertised(scene: Scene) -> None:
+    for broker in scene.control._state.brokers.values():
+        broker.port = 1  # what it tells clients; it goes on listening where it does
+    _of_nobody()(scene)
+
+
+def _deleted(scene: Scene) -> None:
+    scene.control.create_topic("d")
+    producer, admin = scene.warm(), AdminClient({"bootstrap.servers": scene.bootstrap})
+    scene.send("d")
+    scene.until(lambda: not producer.snapshot().unresolved)
+    admin.delete_topics(["d"])["d"].result()
+    scene.send("d")
+
+
+def _blocks(scene: Scene) -> None:
+    producer = scene.warm()
+    scene.polls = False
+    for _ in range(5):
+        producer.produce("t", b"x", partition=0, on_delivery=lambda *_: scene.free.wait(60))
+    threading.Thread(target=producer.flush, args=(60,)).start()
+
+
+def _slow(scene: Scene) -> None:
+    scene.warm(**{"linger.ms": 0})
+    scene.control.delay(1.5, broker=1)
+    scene.send()
+    scene.sends = True
+
+
+def _behind_another(scene: Scene) -> None:
+    """librdkafka takes another epoch after a refusal, once broker 2 has answered what is under way."""
+    producer = scene.warm()
+    scene.control.pause(2)
+    scene.send(partition=1)
+    for _ in range(50):
+        producer.poll(0.02)
+    scene.control.fail_next("Produce", 10, topic="t", partition=0)
+    scene.send()
+    scene.until(lambda: scene.errors)
+    scene.send()
+
+
+def _oauth(scene: Scene) -> None:
+    tokens = list[float]()
+
+    def token(_: str) -> tuple[str, float]:
+        if tokens:
+            raise RuntimeError("AccessDenied")
+        tokens.append(time.time() + 1.5)
+        return "eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.", tokens[0]
+
+    _of_nobody(**{"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "oauth_cb": token})(scene)
+
+
+def _small_records(topic: str, limit: dict[str, str], value: bytes, *keys: str | None) -> Callable[[Scene], None]:
+    """One batch of them."""
+
+    def begin(scene: Scene) -> None:
+        scene.control.create_topic(topic, 1, config=limit)
+        scene.make(**{"linger.ms": 300})
+        for key in keys:
+            scene.send(topic, key=key, value=value)
+
+    return begin
 
 
 def _resume(scene: Scene) -> None:
@@ -434,6 +553,12 @@ def _undelay(scene: Scene) -> None:
 
 
 _LEADER_CURE = "Look at that broker, at the followers of the partition"
+_LOGIN = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "u",
+    "sasl.password": "wrong",
+}
 CASES = {
     "throttled": Case(
         _throttled, "broker 1, its leader, throttles", "throttle", "throttled", "throttled", True, cure="Produce less"
@@ -504,7 +629,7 @@ CASES = {
     "name not resolvable": Case(
         _of_nobody(**{"bootstrap.servers": "no-such-host.invalid:9092"}),
         "host name of the broker no-such-host.invalid:9092 is not known",
-        "name, unreachable",
+        "name, away, unreachable",
         None,
         "client_error",
         ready=False,
@@ -516,7 +641,7 @@ CASES = {
     "wrong port": Case(
         _of_nobody(),
         "127.0.0.1:1 refuses the connection",
-        "unreachable",
+        "away, unreachable",
         None,
         "client_error",
         ready=False,
@@ -528,7 +653,7 @@ CASES = {
     "wrong port, held": Case(
         _of_nobody(**{"safeproducer.mode": "held"}),
         "127.0.0.1:1 refuses the connection",
-        "unreachable, topic",
+        "away, unreachable, topic",
         None,
         "client_error",
         ready=False,
@@ -541,7 +666,7 @@ CASES = {
     "TLS against plain": Case(
         _of_nobody(**{"security.protocol": "ssl"}),
         "closed the TLS handshake|TLS connection",
-        "tls, unreachable, cut",
+        "tls, away, unreachable, cut",
         None,
         "client_error",
         ready=False,
@@ -550,16 +675,9 @@ CASES = {
         logs=r"closed the TLS handshake|TLS connection",
     ),
     "wrong password": Case(
-        _of_nobody(
-            **{
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": "u",
-                "sasl.password": "wrong",
-            }
-        ),
+        _of_nobody(**_LOGIN),
         "refused the user name or the password",
-        "password, unreachable",
+        "password, unreachable, away",
         None,
         "client_error",
         ready=False,
@@ -567,6 +685,159 @@ CASES = {
         error="within message.timeout.ms",
         fake={"users": {"u": "right"}},
         logs=r"refused the user name",
+    ),
+    "SASL where none is": Case(
+        _of_nobody(**_LOGIN),
+        "did not expect SASL",
+        "sasl, unreachable, cut, away",
+        None,
+        "client_error",
+        ready=False,
+        cure="security.protocol",
+        never="password",
+        error="within message.timeout.ms",
+        logs=r"did not expect SASL",
+    ),
+    "oauth_cb raises": Case(
+        _oauth,
+        "your oauth_cb raised RuntimeError: AccessDenied",
+        "login, unreachable, away",
+        None,
+        "client_error",
+        ready=False,
+        never="password",
+        error="within message.timeout.ms",
+        brokers=None,
+        logs=r"your oauth_cb raised",
+    ),
+    "all brokers stop": Case(
+        _all_down,
+        "no broker is connected",
+        "unreachable, cut, silent, away",
+        None,
+        "client_error",
+        cure="that the broker runs",
+        never="Create the topic",
+        end=_all_start,
+        logs=r"cannot be reached|refuses the connection",
+    ),
+    "advertised wrongly": Case(
+        _advertised,
+        "127.0.0.1:1 refuses the connection",
+        "unreachable, away, silent",
+        None,
+        "client_error",
+        cure="advertised.listeners of broker",
+        never="bootstrap.servers",
+        error="within message.timeout.ms",
+        logs=r"advertised.listeners",
+    ),
+    "topic deleted": Case(
+        _deleted,
+        "topic 'd' is not there",
+        "topic, refused",  # for a moment, on a busy machine: the answer may be that of a deleted topic, it says
+        "unknown_topic",
+        "unknown_topic",
+        cure="Create the topic, or grant DESCRIBE on it",
+        end=lambda scene: scene.control.create_topic("d"),
+        logs=r"topic 'd' is not there",
+    ),
+    "callback blocks": Case(
+        _blocks,
+        r"the callback \S+ \(\S+:\d+\) has been running for \d+ s, and 4 report",
+        "callback",
+        None,
+        "callback",
+        cure="Let callbacks return soon",
+        never="Call poll()",
+        lasts=3.0,
+        end=lambda scene: scene.free.set(),
+        logs=r"the callback \S+ \(\S+:\d+\) has been running",
+    ),
+    "all refused": Case(
+        _fails(29),
+        "refused with TOPIC_AUTHORIZATION_FAILED, .* may not write to the topic",
+        "",
+        None,
+        "refused",
+        cure="Have an administrator grant WRITE",
+        end=_works_again,
+        error="this user may not write to the topic",
+        lasts=0.2,
+    ),
+    "producer ID refused": Case(
+        _fails(49),
+        "refused with INVALID_PRODUCER_ID_MAPPING",
+        "",
+        None,
+        "refused",
+        cure="producer ID",
+        never="transactional.id",
+        end=_works_again,
+        error="producer ID",
+        lasts=0.2,
+    ),
+    "leader refuses from the first batch on": Case(
+        _fails(19, warm=False),
+        "broker 1 answers, with errors",
+        "silent, refused",
+        None,
+        "refusing",
+        cure=_LEADER_CURE,
+        end=_works_again,
+        logs=r"broker 1 .*answers, with errors",
+    ),
+    "leader is none": Case(
+        _fails(6),
+        "NOT_LEADER_OR_FOLLOWER",
+        "silent, refused",
+        None,
+        "refusing",
+        cure="the cluster says that it leads",
+        never="NOT_ENOUGH_REPLICAS",
+        end=_works_again,
+        logs=r"NOT_LEADER_OR_FOLLOWER",
+    ),
+    "no producer ID": Case(
+        _fails(14, "InitProducerId", warm=False),
+        "gives this client a producer ID",
+        "coordinator",
+        None,
+        "coordinator",
+        end=_works_again,
+        logs=r"a producer ID",
+    ),
+    "slow broker": Case(
+        _slow,
+        r"broker 1 takes 1.5 s for each answer, and so for acknowledgements of t \[0\]",
+        "slow, lanes, far",
+        None,
+        "slow",
+        True,
+        cure="Look at that broker's load and disks",
+        lasts=4.0,
+        end=_undelay,
+        logs=r"broker 1 .*takes 1.5 s for each answer",
+    ),
+    "behind another partition": Case(
+        _behind_another,
+        "nothing is sent until broker 2 has answered",
+        "coordinator, silent, slow",
+        None,
+        "coordinator",
+        end=lambda scene: scene.control.resume(2),
+        error="too large",
+        logs=r"nothing is sent until broker 2",
+    ),
+    "batch of small records too large": Case(
+        _small_records("small", {"max.message.bytes": "1000"}, b"x" * 100, *"abcdefghi"),
+        "9 failed, lately with MSG_SIZE_TOO_LARGE",
+        "",
+        health="refused",
+        ok=True,
+        cure="Lower batch.size to that limit",
+        error="batch of the record is larger than max.message.bytes of the topic",
+        lasts=0.2,
     ),
     "rights missing": Case(
         _right_missing,

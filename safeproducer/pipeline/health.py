@@ -41,7 +41,7 @@ def check(engine: Engine, inspection: Inspection, unresolved_for: float, timeout
             told.append(Cause(code, waits(count, of=f" for {tp_name(row)}"), cure, age))
         told += causes if age is None else [one if one.code in LOST else one._replace(since=age) for one in causes]
     told += whole(located, troubles)
-    if located.blocked is None and (reports := sum(located.reports.values())):
+    if located.blocked is None and not located.served and (reports := sum(located.reports.values())):
         told.append(not_polled(reports, engine.serving.not_polled_for(clock.monotonic())))
     told = told_first(one for one in told if one.code == "refused" or (one.since or 0.0) >= unresolved_for)
     if not account.accepted or account.delivered or not engine.reached_nobody:

@@ -66,13 +66,14 @@ def explanation(
     subject = "" if topic is None else f" for {topic}{'' if partition is None else f' [{partition}]'}"
     further, fatal = "" if partition is None else _further(account, topic, located), _FATAL * (account.state == "fatal")
     told, cures = _reasons(located, rows, troubles, leaders, account)
-    cure = "".join(f" {cure}" for cure in [*cures[:_MOST_REASONS], *([not_polled(polls).cure] if polls else [])])
+    unpolled = [not_polled(polls, served=located.served)] if polls else []
+    cure = "".join(f" {cure}" for cure in [*cures[:_MOST_REASONS], *(one.cure for one in unpolled)] if cure)
     if not waiting:
         why = "".join(f" {clause[0].upper()}{clause[1:]}." for clause in told) + cure
         return f"{fatal}Nothing waits{subject}: {_told(rows, located.failed)}.{why}{further}{_of_replicas(rows)}"
     if not told and (left := waiting - reports) > 0:
         told.append(waits(left, located.linger))
-    told += [not_polled(polls).sentence] if polls else []
+    told += [one.sentence for one in unpolled]
     wait = concerning(troubles, [row for row in rows if row.unresolved or row.held], leaders)
     past = "; ".join([one.sentence for one in wait if one.over][:_MOST_REASONS])
     over = f" Over by now, and not the cause: {past}." * bool(past)
@@ -125,8 +126,9 @@ def waits(count: int, linger: float = 0.0, of: str = "") -> str:
     return f"{count} record(s){of} have no acknowledgement yet{gathers}"
 
 
-def not_polled(reports: int, since: float | None = None) -> Cause:
-    return Cause("not_polled", f"{reports} report(s) wait for poll()", "Call poll() or flush().", since)
+def not_polled(reports: int, since: float | None = None, served: bool = False) -> Cause:
+    where, cure = ("wait behind one that runs", None) if served else ("wait for poll()", "Call poll() or flush().")
+    return Cause("not_polled", f"{reports} report(s) {where}", cure, since)
 
 
 def _of_replicas(rows: Iterable[PartitionSnapshot]) -> str:
@@ -193,7 +195,9 @@ class Inspection:
             if hangs and age >= LATE and not (partitions.known(tp[0]) or tp[0] in missing):
                 sick[tp] = (diagnosis.untold(tp[0], *max(hangs.items(), key=itemgetter(1))),)
         last, blocked = engine.failures.last.copy(), engine.serving.blocked(now)
-        located = Located(reports, sent, counts, missing, sick, self._linger, last, lost, ages, blocked)
+        located = Located(
+            reports, sent, counts, missing, sick, self._linger, last, lost, ages, blocked, engine.route.busy
+        )
         troubles, waited, why = list(self._troubles()), max(ages.values(), default=0.0), HoldReason.NO_BROKER
         known = account.delivered or any(not one.over for one in troubles)
         if waited >= diagnosis.SLOW and not known and engine.reached_nobody:
@@ -203,11 +207,16 @@ class Inspection:
     def held(self) -> Iterator[tuple[TopicPartition, str, int]]:
         """(partition, the code of its first cause, how many records wait), where a cause is known."""
         holds, (account, located, troubles) = self._engine.holds, self.look()
-        behind = not_polled(0) if located.blocked is None else located.blocked[0]
-        yield from ((tp, behind.code, count) for tp, count in located.reports.items())
+        code, behind = not_polled(0).code, Counter(located.reports)
+        if located.blocked is not None:  # the thread in the callback may have taken their reports
+            code = located.blocked[0].code
+            behind = Counter({(row.topic, row.partition): row.unresolved for row in account.partitions})
         for row, count, causes in located.causes(account.partitions, troubles, holds.partitions.leaders, {}):
+            if located.blocked is not None:
+                behind[row.topic, row.partition] -= count
             if causes and causes[0].code not in LOST:
                 yield (row.topic, row.partition), str(causes[0].code), count
+        yield from ((tp, code, count) for tp, count in (+behind).items())
 
     def _account(
         self, silent: Mapping[TopicPartition, int], now: float | None, young: Collection[TopicPartition] = ()

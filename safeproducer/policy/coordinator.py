@@ -9,6 +9,7 @@ from safeproducer.policy.diagnosis import SLOW, Cause, What
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import DIRECT_LANE, NEVER
 
+_ASKED = 0.9  # seconds in statistics, which come each half second; a whole one then
 _RECENT = 2.5  # seconds within which what statistics showed still goes on: they come each second
 
 
@@ -29,7 +30,7 @@ _TRIED_AGAIN = "answers with errors that librdkafka tries again, as while it mov
 def _sends_nothing(told: Any, now: float) -> Cause | None:
     """A client, by its Statistics, has asked for a producer ID for long, or may not change its epoch yet."""
     since, state = told.asks_id
-    if now < since + SLOW:
+    if told.at < since + _ASKED:
         return None
     if state.startswith("Drain"):
         hang = [f"broker {node}" for node, it in sorted(told.brokers.items()) if it.open_since < told.at]

@@ -186,14 +186,19 @@ def cut(node: int, times: int, since: float, last: float) -> Cause:
 
 
 def of_errors(
-    errors: Iterable[ClientError], cuts: Mapping[int, Cause], connected: Mapping[int, float], delivered: int, now: float
+    errors: Iterable[ClientError],
+    cuts: Mapping[int, Cause],
+    connected: Mapping[int, float],
+    away: bool,
+    delivered: int,
+    now: float,
 ) -> Iterator[Cause]:
     """The last error of each broker, newest first, and cuts behind why; that none is reached is not told beside it."""
     found = sorted(errors, key=lambda error: -error.at)
     again = {error for error in found if (bool(cuts) if error.node is None else error.node in cuts)}
     over = {error for error in found if error not in again and error.is_over(connected, delivered, now)}
     why = [error for error in found if not (error.vague or error in over)]
-    told = {error: error.cause(error in over, not connected, now) for error in found if not (error.vague and why)}
+    told = {error: error.cause(error in over, away, now) for error in found if not (error.vague and why)}
     yield from [told.pop(error) for error in why]
     yield from (*cuts.values(), *told.values())
 
@@ -301,7 +306,7 @@ class Located(NamedTuple):
     - `sick`: partition -> what is wrong with its leader. `linger`: seconds. `lost`: as Losses.known().
     - `failed`: the name of the last error, for each topic with records that failed.
     - `ages`: partition -> seconds for which its oldest record has waited, as far as that is known.
-    - `blocked`: the callback behind which reports wait.
+    - `blocked`: the callback behind which reports wait. `served`: whether a thread runs reports.
     """
 
     reports: Mapping[TopicPartition, int] = MappingProxyType({})
@@ -314,6 +319,7 @@ class Located(NamedTuple):
     lost: Mapping[TopicPartition, Cause] = MappingProxyType({})
     ages: Mapping[TopicPartition, float] = MappingProxyType({})
     blocked: Blocked | None = None
+    served: bool = False
 
     def of(self, topic: str | None, partition: int | None) -> tuple[int, int]:
         """(reports that wait for poll(), records that librdkafka has)."""

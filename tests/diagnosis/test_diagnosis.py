@@ -19,6 +19,7 @@ from safeproducer import FatalError, HoldReason, SafeProducer
 from safeproducer.kafka.statistics import BrokerStatistics, PartitionStatistics, Statistics
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
+from safeproducer.policy.coordinator import coordinating
 from safeproducer.policy.decision import Hold
 from safeproducer.policy.diagnosis import Attempts, Cause, told_first
 from safeproducer.policy.throttle import Throttle
@@ -713,6 +714,14 @@ def test_what_librdkafka_asks_for_as_it_lost_a_broker_tells_no_error(lost: int) 
         cluster.update(DIRECT_LANE, statistics(100.0 + look / 2, 5 * look, 0.1, lost if look else 0))
     told = cluster.attempts["t", 0].cause(("t", 0), 1, 102.0).sentence
     assert ("KAFKA_STORAGE_ERROR" in told) is not bool(lost)
+
+
+def test_no_broker_is_blamed_for_an_id_by_statistics_that_are_old() -> None:
+    """It was, on a long link, where a busy machine had shown none since the first ones."""
+    old, lasts = (
+        dataclasses.replace(statistics(at, 0, 0.1, 0), asks_id=(100.0, "RequestPID")) for at in (100.5, 101.0)
+    )
+    assert [coordinating({}, {0: each}, 103.0) is not None for each in (old, lasts)] == [False, True]
 
 
 @pytest.mark.parametrize("mode", MODES)

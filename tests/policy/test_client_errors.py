@@ -86,10 +86,10 @@ def test_a_throttle_time_that_has_ended_is_no_cause() -> None:
 def test_what_a_broker_answers_is_told_before_the_connections_that_it_cuts_then() -> None:
     """One that refuses the login ends each connection: its cure is not to look at the network."""
     cuts, vague = {1: cut(1, 4, since=7.0, last=3.0)}, replace(error(of_all=True), vague=True)
-    told = list(of_errors([vague, error(node=1)], cuts, {1: AFTER}, 99, AFTER))
+    told = list(of_errors([vague, error(node=1)], cuts, {1: AFTER}, False, 99, AFTER))
     assert [one.sentence.partition(" was")[0] for one in told] == [
         "the last client error of broker 1",
         "the connection to broker 1",
     ]
-    told = list(of_errors([vague], cuts, {1: AFTER}, 7, AFTER))
+    told = list(of_errors([vague], cuts, {1: AFTER}, False, 7, AFTER))
     assert [one.what.kind for one in told] == ["broker", "cluster"]

@@ -308,7 +308,7 @@ class ClusterView:
 
     def of_brokers(self, delivered: int, now: float) -> Iterator[Cause]:
         """What the client tells of brokers, once so many records were delivered, and cuts."""
-        return of_errors(self.errors.copy().values(), self.cuts(now), self.connected(), delivered, now)
+        return of_errors(self.errors.copy().values(), self.cuts(now), self.connected(), self.away, delivered, now)
 
     @property
     def away(self) -> bool:

@@ -7,7 +7,6 @@ import itertools
 import secrets
 import socket
 import struct
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -23,7 +22,6 @@ _VERSIONS = {"SaslHandshake": 1, "Metadata": 4, "DescribeLogDirs": 1}
 _ITERATIONS = 4096
 """Kafka has no fewer: a server that asks for less may be after the password."""
 _SIZE = struct.Struct(">i")
-_WAKES_WITHIN = 0.1
 
 
 def refusal(code: int, text: str | None = None, *, of_broker: bool = False) -> AskError:
@@ -33,16 +31,15 @@ def refusal(code: int, text: str | None = None, *, of_broker: bool = False) -> A
 
 
 class BrokerConnection:
-    """It connects at its first request, and again when the broker has closed it since, as brokers do after a while.
+    """It connects at its first request. For one thread, but for close().
 
-    Several threads may use it, each waits for the answer of the one before. After `timeout` seconds without an answer,
-    or a log-in in vain, every request fails at once: a broker that hangs would cost each that long.
+    After `timeout` seconds without an answer, or a log-in in vain, every request fails at once: a broker that hangs
+    would cost each that long.
     """
 
     def __init__(self, address: str, settings: AdminSettings, timeout: float) -> None:
         host, _, port = address.rpartition(":")
         self._address, self._settings, self._timeout = (host.strip("[]"), int(port)), settings, timeout
-        self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._error: AskError | None = None
         self._served: frozenset[int] = frozenset()
@@ -50,75 +47,57 @@ class BrokerConnection:
 
     def close(self) -> None:
         """Also while another thread waits for an answer: it has none."""
-        self._error = self._error or AskError("_DESTROY", "The connection is closed.", of_broker=True)
-        if (connection := self._socket) is not None:
+        if self._socket is not None:
             with suppress(OSError):  # it is closed already
-                connection.shutdown(socket.SHUT_RDWR)
-        if self._lock.acquire(timeout=_WAKES_WITHIN):  # else a thread connects, and closes it itself
-            self._drop()
-            self._lock.release()
+                self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.close()
 
     def request(self, api: str, body: Mapping[str, Any], within: float | None = None) -> dict[str, Any]:
         """Return the answer. Raises AskError if there is none, or if the broker does not know the API."""
-        with self._lock:
-            ends = time.monotonic() + (self._timeout if within is None else within)
-            known = self._socket is not None
-            try:
-                try:
-                    return self._asked(api, body, ends)
-                except (ConnectionError, EOFError):
-                    if not known:
-                        raise
-                    self._drop()
-                    return self._asked(api, body, ends)
-            except (OSError, EOFError, ValueError, KeyError) as error:
-                self._drop()
-                where, late = "{}:{}".format(*self._address), isinstance(error, TimeoutError)
-                why = f"{where} did not answer in time" if late else f"{where}: {error or type(error).__name__}"
-                self._error = self._error or AskError("_TIMED_OUT" if late else "_TRANSPORT", why, of_broker=True)
-                raise self._error from error
-            finally:
-                if self._error is not None:
-                    self._drop()
-
-    def _asked(self, api: str, body: Mapping[str, Any], ends: float) -> dict[str, Any]:
         if self._error is not None:
             raise self._error
-        if self._socket is None:
-            self._connect(ends)
-        if api_key(api) not in self._served:
+        ends = time.monotonic() + (self._timeout if within is None else within)
+        try:
+            connection = self._socket or self._connect(ends)
+            if api_key(api) in self._served:
+                return self._exchange(connection, api, body, ends)
+        except (OSError, EOFError, ValueError, KeyError) as error:
+            where, late = "{}:{}".format(*self._address), isinstance(error, TimeoutError)
+            why = f"{where} did not answer in time" if late else f"{where}: {error or type(error).__name__}"
+            self._error = AskError("_TIMED_OUT" if late else "_TRANSPORT", why, of_broker=True)
+        except AskError as error:
+            self._error = error
+        if self._error is None:
             raise refusal(KafkaError.UNSUPPORTED_VERSION, of_broker=True)
-        return self._exchange(api, body, ends)
+        self.close()
+        raise self._error
 
-    def _connect(self, ends: float) -> None:
+    def _connect(self, ends: float) -> socket.socket:
+        """Connect and log in. Raises AskError if that is in vain."""
         host, settings = self._address[0], self._settings
-        self._socket = socket.create_connection(self._address, max(0.001, ends - time.monotonic()))
+        connection = self._socket = socket.create_connection(self._address, max(0.001, ends - time.monotonic()))
         if settings.context is not None:
-            self._socket = settings.context.wrap_socket(self._socket, server_hostname=host)
-        served = self._exchange("ApiVersions", {}, ends)["api_keys"]
+            connection = self._socket = settings.context.wrap_socket(connection, server_hostname=host)
+        served = self._exchange(connection, "ApiVersions", {}, ends)["api_keys"]
         self._served = frozenset(one["api_key"] for one in served)
         if settings.mechanism is None:
-            return
-        answer = self._exchange("SaslHandshake", {"mechanism": settings.mechanism}, ends)
+            return connection
+        answer = self._exchange(connection, "SaslHandshake", {"mechanism": settings.mechanism}, ends)
         if answer["error_code"]:
             offered = f"The broker offers {', '.join(answer['mechanisms'])}, not {settings.mechanism}."
-            self._error = refusal(answer["error_code"], offered, of_broker=True)
-            raise self._error
+            raise refusal(answer["error_code"], offered, of_broker=True)
 
         def send(token: bytes) -> bytes:
-            told = self._exchange("SaslAuthenticate", {"auth_bytes": token}, ends)
+            told = self._exchange(connection, "SaslAuthenticate", {"auth_bytes": token}, ends)
             if told["error_code"]:
-                self._error = refusal(told["error_code"], told["error_message"], of_broker=True)
-                raise self._error
+                raise refusal(told["error_code"], told["error_message"], of_broker=True)
             return bytes(told["auth_bytes"])
 
         log_in(settings, send)
+        return connection
 
-    def _exchange(self, api: str, body: Mapping[str, Any], ends: float) -> dict[str, Any]:
+    def _exchange(self, connection: socket.socket, api: str, body: Mapping[str, Any], ends: float) -> dict[str, Any]:
         number, version = next(self._numbers), _VERSIONS.get(api, 0)
-        connection = self._socket
-        if connection is None:
-            raise EOFError("the connection is closed")
         frame = encode_request(api, version, number, self._settings.client_id, dict(body))
         connection.settimeout(max(0.001, ends - time.monotonic()))
         connection.sendall(_SIZE.pack(len(frame)) + frame)
@@ -127,11 +106,6 @@ class BrokerConnection:
         if told != number:
             raise WireError(f"the answer to request {told} came, that to {number} was awaited")
         return answer
-
-    def _drop(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
 
 
 def _read(connection: socket.socket, size: int, ends: float) -> bytes:

@@ -22,7 +22,7 @@ Producers = Sequence[RememberedId] | AskError
 
 
 class BrokerQuestions:
-    """One connection to each broker. Its questions raise AskError. Several threads may call producers() at once.
+    """One connection to each broker. Its questions raise AskError.
 
     `settings` are librdkafka's, `addresses` those of all brokers; what any may answer, the first that does is asked.
     Raises Failure if a setting has no counterpart, or none is reached within `timeout` seconds; a question takes that
@@ -53,17 +53,22 @@ class BrokerQuestions:
             broker.close()
 
     def producers(self, broker: int, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Producers]:
-        """Return what this broker keeps for each of these partitions; of one that has moved since, its leader.
+        """Return what this broker keeps for each of these partitions. Several threads may ask a broker each at once."""
+        topics: dict[str, list[int]] = {}
+        for topic, number in partitions:
+            topics.setdefault(topic, []).append(number)
+        asked = [{"name": topic, "partition_indexes": numbers} for topic, numbers in topics.items()]
+        answer = self._ask(broker, "DescribeProducers", {"topics": asked})
+        return dict.fromkeys(partitions, ()) | {tp: _producers(one) for tp, one in _partitions(answer)}
 
-        Raises AskError if the broker does not answer.
-        """
-        found = self._states(broker, partitions)
+    def moved(self, found: Mapping[TopicPartition, Producers]) -> dict[TopicPartition, Producers]:
+        """What the leaders of now keep for partitions whose leader has moved meanwhile, as far as they tell."""
         moved = [tp for tp, one in found.items() if isinstance(one, AskError) and one.code == _NOT_LEADER]
-        if moved:
-            with suppress(AskError):  # they stay refused
-                for leader, led in self._leaders(moved).items():
-                    found |= self._states(leader, led)
-        return found
+        told: dict[TopicPartition, Producers] = {}
+        with suppress(AskError):
+            for leader, led in self._leaders(moved).items() if moved else ():
+                told |= self.producers(leader, led)
+        return told
 
     def moves(self) -> dict[TopicPartition, Sequence[int]]:
         """Partition that moves -> the replicas that are being added."""
@@ -104,14 +109,6 @@ class BrokerQuestions:
                 if not one["is_future_key"]:
                     found[tp, broker] = now, one["partition_size"]
         return found
-
-    def _states(self, broker: int, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Producers]:
-        topics: dict[str, list[int]] = {}
-        for topic, number in partitions:
-            topics.setdefault(topic, []).append(number)
-        asked = [{"name": topic, "partition_indexes": numbers} for topic, numbers in topics.items()]
-        answer = self._ask(broker, "DescribeProducers", {"topics": asked})
-        return dict.fromkeys(partitions, ()) | {tp: _producers(one) for tp, one in _partitions(answer)}
 
     def _leaders(self, partitions: Sequence[TopicPartition]) -> dict[int, list[TopicPartition]]:
         names = [{"name": topic} for topic in dict.fromkeys(topic for topic, _ in partitions)]

@@ -161,6 +161,7 @@ def _ask(
         BrokerQuestions(settings, addresses, timeout, WHAT) as questions,
     ):
         answers, unread = ask_leaders(questions.producers, led, done), list[Unread]()
+        answers |= questions.moved(answers)
         right = "open transactions", "DESCRIBE on the transactional ids"
         found = _told(partial(questions.open_transactions, coordinators), *right, unread) or ()
         moves = _told(questions.moves, "which replicas move", "DESCRIBE on the cluster", unread)

@@ -65,7 +65,8 @@ def read_cluster(settings: Mapping[str, Setting], screen: Screen, timeout: float
         with BrokerQuestions(settings, addresses, timeout, _WHAT) as questions:
             ongoing = questions.moves()
             before = questions.sizes(brokers)
-            time.sleep(measure)
+        time.sleep(measure)
+        with BrokerQuestions(settings, addresses, timeout, _WHAT) as questions:  # a broker may close who rests
             after = questions.sizes(brokers)
     except AskError as error:
         raise _failure(error.code, str(error)) from error

@@ -27,19 +27,16 @@ class StopRequest:
     time. The second raises KeyboardInterrupt wherever the main thread is.
     """
 
-    _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
-        self._previous: list[tuple[signal.Signals, object]] = []
 
     def __enter__(self) -> Self:
-        self._previous = [(number, signal.signal(number, self._handle)) for number in self._SIGNALS]
+        self._previous = {one: signal.signal(one, self._handle) for one in (signal.SIGINT, signal.SIGTERM)}
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous:
-            signal.signal(number, handler)  # type: ignore[arg-type]
+        for one, handler in self._previous.items():
+            signal.signal(one, handler)
 
     def __bool__(self) -> bool:
         return self.signal is not None

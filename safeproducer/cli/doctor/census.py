@@ -6,6 +6,7 @@ carry old timestamps looks idle.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -129,14 +130,8 @@ def census(
 def busiest_hour(moments: Iterable[float], now: float) -> BusiestHour | None:
     """The hour of the last day with most of these moments, the earliest of several; None without any."""
     recent = sorted(moment for moment in moments if moment > now - DAY)
-    best: BusiestHour | None = None
-    first = 0
-    for last, moment in enumerate(recent):
-        while moment - recent[first] >= HOUR:
-            first += 1
-        if best is None or last - first + 1 > best.small_ids:
-            best = BusiestHour(recent[first], last - first + 1)
-    return best
+    counts = [bisect_left(recent, start + HOUR) - first for first, start in enumerate(recent)]
+    return BusiestHour(recent[counts.index(max(counts))], max(counts)) if counts else None
 
 
 def _id(state: RememberedId, forgets: float | None, now: float) -> _Id:

@@ -191,22 +191,18 @@ class Unread(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicationCensus:
-    """`moves`: partition -> the replicas that are being added; None if that was not told."""
-
-    facts: Facts = field(default_factory=lambda: Facts({}))
-    moves: Mapping[TopicPartition, Sequence[int]] | None = None
-    unread: Sequence[Unread] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class ClusterCensus:
-    """`topics` are those that were asked for, else all that this user sees."""
+    """`topics` are those that were asked for, else all that this user sees.
+
+    `moves`: partition -> the replicas that are being added; None if that was not told.
+    """
 
     brokers: Sequence[BrokerCensus] = ()
     topics: Sequence[TopicCensus] = ()
     all_topics: bool = False
-    replication: ReplicationCensus = field(default_factory=ReplicationCensus)
+    facts: Facts = field(default_factory=lambda: Facts({}))
+    moves: Mapping[TopicPartition, Sequence[int]] | None = None
+    unread: Sequence[Unread] = ()
     transactions: Sequence[OpenTransaction] = ()
 
 

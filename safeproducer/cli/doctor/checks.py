@@ -121,7 +121,7 @@ def expiration_unreadable(examined: Examined) -> Iterator[Finding]:
 
 def broker_silent(examined: Examined) -> Iterator[Finding]:
     """A broker is in the cluster and does not answer, while others do: a follower may hang so for long."""
-    known = examined.cluster.replication.facts.known
+    known = examined.cluster.facts.known
     for number, address in ((one.number, one.address) for one in examined.cluster.brokers if one.refused in SILENT):
         replicas = some([f"{topic} [{at}]" for (topic, at), one in known.items() if number in one.replicas])
         message = (
@@ -144,7 +144,7 @@ def rights_missing(examined: Examined) -> Iterator[Finding]:
             yield _right(f"describe the topic {name}", "DESCRIBE and READ on it", name)
         elif any(one.error is not None and one.error.code in _NO_RIGHT for one in topic.partitions):
             yield _right(f"see the producer IDs of {name}", "READ on this topic", name)
-    for what, right, code, _ in cluster.replication.unread:
+    for what, right, code, _ in cluster.unread:
         if code in _NO_RIGHT:
             yield _right(f"see {what}", right)
     if cluster.all_topics and not cluster.topics:
@@ -171,7 +171,7 @@ def partition_unreadable(examined: Examined) -> Iterator[Finding]:
             cure = "Run the command again when each partition has a leader that answers."
             place = topic.topic, partitions[0][0] if len(partitions) == 1 else None, leader
             yield Finding(Severity.WARNING, "partition-unreadable", message, cure, *place)
-    for what, _, code, text in examined.cluster.replication.unread:
+    for what, _, code, text in examined.cluster.unread:
         if code not in _NO_RIGHT:
             message, cure = f"The command did not read {what}: {text.rstrip('.')}.", "Run the command again."
             yield Finding(Severity.WARNING, "partition-unreadable", message, cure)
@@ -223,17 +223,17 @@ def ledger_not_kept(examined: Examined) -> Iterator[Finding]:
 
 def throttle_left_over(examined: Examined) -> list[Finding]:
     """Lists and rates that no move needs. If only some topics were asked for, others may list a broker with a rate."""
-    seen = examined.cluster.replication
+    seen = examined.cluster
     if seen.moves is None:
         return []
-    brokers = [broker.number for broker in examined.cluster.brokers]
+    brokers = [broker.number for broker in seen.brokers]
     found = left_over(seen.facts, brokers, {topic for topic, _ in seen.moves})
-    return [one for one in found if one.topic is not None or examined.cluster.all_topics]
+    return [one for one in found if one.topic is not None or seen.all_topics]
 
 
 def replicas_move(examined: Examined) -> Iterator[Finding]:
     """One finding for each topic."""
-    seen = examined.cluster.replication
+    seen = examined.cluster
     moves = sorted(tp for tp in seen.moves or () if tp in seen.facts.known)
     for topic, of_topic in groupby(moves, key=lambda tp: tp[0]):
         message = f"{topic}: replicas of partition {some([str(partition) for _, partition in of_topic])} move."
@@ -243,7 +243,7 @@ def replicas_move(examined: Examined) -> Iterator[Finding]:
 
 def replicas_in_sync(examined: Examined) -> Iterator[Finding]:
     """A replica is missing, and no more are in sync than min.insync.replicas. A new replica is not missing."""
-    seen = examined.cluster.replication
+    seen = examined.cluster
     facts, moves = seen.facts, seen.moves or {}
     known = {
         tp: one._replace(replicas=[at for at in one.replicas if at in one.in_sync or at not in moves.get(tp, ())])

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import TypeVar
 
-from safeproducer.cli.common.admin_settings import WHAT, AskError, OpenTransaction, admin_settings
+from safeproducer.cli.common.admin_settings import WHAT, AskError, admin_settings
 from safeproducer.cli.common.connection import opened_reader, topic_failure
 from safeproducer.cli.common.finding import facts_of, some
 from safeproducer.cli.common.producer_states import BrokerQuestions, Producers
@@ -24,7 +24,6 @@ from safeproducer.cli.doctor.census import (
     BrokerCensus,
     ClusterCensus,
     Refused,
-    ReplicationCensus,
     TopicCensus,
     Unread,
     census,
@@ -34,6 +33,7 @@ from safeproducer.kafka.admin import ClusterReader, Configs, Topic
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaException
 from safeproducer.policy import expiry
+from safeproducer.policy.replication import Facts
 from safeproducer.policy.types import TopicPartition
 
 Answers = dict[TopicPartition, Producers]
@@ -78,7 +78,6 @@ def _ask_one(
 _OF_KAFKA = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Coordinators write to them with the IDs of others."""
 _UNKNOWN_TOPIC = "UNKNOWN_TOPIC_OR_PART"
-_Moves = Mapping[TopicPartition, Sequence[int]]
 _Told = TypeVar("_Told")
 _PATIENCE = 2.0
 """Seconds for each broker's own answer: by then another one has answered a question."""
@@ -101,19 +100,18 @@ def look(
         cluster = ClusterCensus(brokers, all_topics=not names)
         topics, missing = _topics(reader, names, timeout)
         readable = [name for name, topic in topics.items() if topic.error is None]
-        found = _replication(topics, configs, reader.topic_configs(readable, timeout))
-        cluster = replace(cluster, replication=found)
+        facts, unread = _replication(topics, configs, reader.topic_configs(readable, timeout))
+        cluster = ClusterCensus(brokers, (), not names, facts, None, unread)
         topics = {name: topic for name, topic in topics.items() if names or name not in _OF_KAFKA}
-        answers, opened, moves, unread = _ask(settings, screen, timeout, topics, brokers)
+        answers, cluster = _ask(settings, screen, timeout, topics, cluster)
     except Failure as failure:
         return cluster, failure
     except KafkaException as error:
         reason = error.args[0]
         return cluster, Failure(advice(reason.name(), reason.str()), code=reason.name())
-    found = replace(found, moves=moves, unread=[*found.unread, *unread])
-    known = expirations(brokers)
+    known = expirations(cluster.brokers)
     counted = [_census(name, topic, answers, known, lines) for name, topic in topics.items()]
-    return ClusterCensus(brokers, counted, not names, found, opened), missing
+    return replace(cluster, topics=counted), missing
 
 
 def _connected(settings: Mapping[str, Setting], screen: Screen, timeout: float) -> ClusterReader:
@@ -139,20 +137,18 @@ def _topics(reader: ClusterReader, names: Sequence[str], timeout: float) -> tupl
 
 
 def _ask(
-    settings: Mapping[str, Setting],
-    screen: Screen,
-    timeout: float,
-    topics: Mapping[str, Topic],
-    brokers: Sequence[BrokerCensus],
-) -> tuple[Answers, list[OpenTransaction], _Moves | None, list[Unread]]:
+    settings: Mapping[str, Setting], screen: Screen, timeout: float, topics: Mapping[str, Topic], cluster: ClusterCensus
+) -> tuple[Answers, ClusterCensus]:
+    """What leaders remember, and the census with moves and open transactions."""
     led: dict[int, list[TopicPartition]] = {}
     for name, topic in topics.items():
         for partition, one in topic.partitions.items():
             if one.leader is not None:
                 led.setdefault(one.leader, []).append((name, partition))
     if not led:
-        return Answers(), [], None, []
+        return Answers(), cluster
     total = sum(map(len, led.values()))
+    brokers = cluster.brokers
     coordinators = [broker.number for broker in brokers if broker.refused not in SILENT]
     # Those that answered come first: what any may answer, they are asked.
     addresses = {one.number: one.address for one in sorted(brokers, key=lambda one: one.refused in SILENT)}
@@ -160,13 +156,14 @@ def _ask(
         progress(screen, "reading producer IDs", total, "partitions") as done,
         BrokerQuestions(settings, addresses, timeout, WHAT) as questions,
     ):
-        answers, unread = ask_leaders(questions.producers, led, done), list[Unread]()
+        answers, unread = ask_leaders(questions.producers, led, done), [*cluster.unread]
         answers |= questions.moved(answers)
         right = "open transactions", "DESCRIBE on the transactional ids"
         found = _told(partial(questions.open_transactions, coordinators), *right, unread) or ()
         moves = _told(questions.moves, "which replicas move", "DESCRIBE on the cluster", unread)
     opened = (one._replace(partitions=tuple(tp for tp in one.partitions if tp[0] in topics)) for one in found)
-    return answers, [one for one in opened if one.partitions], moves, unread
+    transactions = [one for one in opened if one.partitions]
+    return answers, replace(cluster, moves=moves, unread=unread, transactions=transactions)
 
 
 def _told(ask: Callable[[], _Told], what: str, right: str, unread: list[Unread]) -> _Told | None:
@@ -181,7 +178,7 @@ def _told(ask: Callable[[], _Told], what: str, right: str, unread: list[Unread])
 
 def _replication(
     topics: Mapping[str, Topic], brokers: Mapping[int, Configs], configs: Mapping[str, Configs]
-) -> ReplicationCensus:
+) -> tuple[Facts, list[Unread]]:
     known = {(name, number): one for name, topic in topics.items() for number, one in topic.partitions.items()}
     # A topic may be deleted meanwhile.
     errors = {name: one.error for name, one in configs.items() if one.error and one.error[0] != _UNKNOWN_TOPIC}
@@ -189,7 +186,7 @@ def _replication(
     for error in sorted(set(errors.values())):
         names = [name for name in errors if errors[name] == error]
         unread.append(Unread(f"the configs of {some(names)}", "DESCRIBE_CONFIGS on these topics", *error))
-    return ReplicationCensus(facts_of(known, brokers, configs), None, unread)
+    return facts_of(known, brokers, configs), unread
 
 
 def _broker(number: int, address: str, configs: Configs) -> BrokerCensus:

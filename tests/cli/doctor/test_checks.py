@@ -20,7 +20,6 @@ from safeproducer.cli.doctor.census import (
     Examined,
     PartitionCensus,
     Refused,
-    ReplicationCensus,
     TopicCensus,
     Unread,
 )
@@ -116,7 +115,7 @@ def replicated(
         minimum={} if minimum is None else {"t": minimum},
     )
     found = examined(topic(small=1), brokers=brokers, all_topics=all_topics)
-    return replace(found, cluster=replace(found.cluster, replication=ReplicationCensus(facts, moves, unread)))
+    return replace(found, cluster=replace(found.cluster, facts=facts, moves=moves, unread=unread))
 
 
 FLOOD = topic(small=150, of_this_host={"a.py:7 in view": range(120)})

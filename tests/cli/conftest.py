@@ -1,10 +1,15 @@
 """The command as a person runs it."""
 
 import contextlib
+import fcntl
 import os
+import pty
+import re
+import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+import termios
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -52,6 +57,27 @@ class Command:
         )
         self._started.append(process)
         return process
+
+    def on_terminal(
+        self, *arguments: str, width: int = 120, stdout: int | None = None, read: Callable[..., object] | None = None
+    ) -> tuple[int, str]:
+        """The exit status, and what is written to a terminal, without colours and movements; `read` gets each part."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+        environment, text = {**self.environment, "TERM": "xterm"}, b""
+        with (
+            os.fdopen(ours, "rb", buffering=0) as terminal,
+            subprocess.Popen(
+                self.line(*arguments), stdout=stdout or theirs, stderr=theirs, cwd=ROOT, env=environment
+            ) as process,
+        ):
+            os.close(theirs)
+            with contextlib.suppress(OSError):  # how a terminal ends
+                while part := terminal.read(65536):
+                    text += part
+                    if read is not None:
+                        read(process, text)
+        return process.returncode, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.decode())
 
     def stop(self) -> None:
         """Leave no process behind, even of a test that failed."""

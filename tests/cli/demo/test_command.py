@@ -1,16 +1,9 @@
 """``safeproducer demo`` as a process; its steps also in this process, at speed."""
 
-import contextlib
-import fcntl
 import json
-import os
-import pty
 import re
 import signal
-import struct
-import subprocess
 import sysconfig
-import termios
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +21,6 @@ PLAIN_LOGIN = [
     *["--config", "sasl.mechanism=PLAIN"],
     *["--config", "sasl.username=u"],
 ]
-ROOT = Path(__file__).resolve().parents[3]
 FLAWS = ("not_written", "unknown", "refused", "lost", "duplicated", "reordered", "unexpected", "contradicted")
 
 
@@ -141,27 +133,12 @@ def test_the_demo_without_faults_draws_a_table(command: Any) -> None:
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_a_narrow_terminal_loses_nothing(command: Any, width: int) -> None:
     """No digit and no header is cut."""
-    status, text = on_a_terminal(command, width, "demo", "--records", "200")
+    status, text = command.on_terminal("demo", "--records", "200", width=width)
     assert status == 0, text
     rows = [line for line in text.splitlines() if "│" in line or "┃" in line]
     assert rows
     assert not [line for line in rows if "…" in line or len(line.rstrip()) > width]
     assert "delivered" in text
-
-
-def on_a_terminal(command: Any, width: int, *arguments: str) -> tuple[int, str]:
-    """The exit status, and what was written last, without colours and movements."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
-    environment = command.environment | {"TERM": "xterm"}
-    with subprocess.Popen(command.line(*arguments), stdout=theirs, stderr=theirs, cwd=ROOT, env=environment) as process:
-        os.close(theirs)
-        text = b""
-        with contextlib.suppress(OSError):  # a terminal whose other side is closed
-            while more := os.read(ours, 65536):
-                text += more
-        os.close(ours)
-    return process.returncode, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.decode())
 
 
 def test_a_kept_cluster_serves_others_until_ctrl_c(command: Any) -> None:
@@ -186,23 +163,18 @@ def test_a_kept_cluster_serves_others_until_ctrl_c(command: Any) -> None:
 
 def test_ctrl_c_ends_the_steps_on_a_terminal(command: Any) -> None:
     """What was sent until Ctrl-C is drained, read back and compared; status 130."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
-    with subprocess.Popen(
-        command.line("demo"), stdout=theirs, stderr=theirs, cwd=ROOT, env=command.environment | {"TERM": "xterm"}
-    ) as process:
-        os.close(theirs)
-        text = b""
-        with contextlib.suppress(OSError):  # a terminal whose other side is closed
-            while more := os.read(ours, 65536):
-                if b"2  A leader moves" in more and b"2  A leader moves" not in text:
-                    process.send_signal(signal.SIGINT)
-                text += more
-        os.close(ours)
-    assert process.returncode == 130, text
-    assert b"Stopped by SIGINT" in text
-    assert b"1 flow" in text
-    assert b"3 throttled" not in text
+    told: list[bytes] = []
+
+    def stop(process: Any, text: bytes) -> None:
+        if b"2  A leader moves" in text and not told:
+            told.append(text)
+            process.send_signal(signal.SIGINT)
+
+    status, text = command.on_terminal("demo", read=stop)
+    assert status == 130, text
+    assert "Stopped by SIGINT" in text
+    assert "1 flow" in text
+    assert "3 throttled" not in text
 
 
 def test_the_demo_takes_files(here: CommandHere) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import pty
 import signal
 import subprocess
 import time
@@ -26,7 +25,6 @@ from safeproducer.testing import FakeCluster
 from tests.cli.in_process import CommandHere
 from tests.contract.support import wait_until
 
-ROOT = Path(__file__).resolve().parents[3]
 TOPIC_AUTHORIZATION_FAILED = 29
 CLUSTER_AUTHORIZATION_FAILED = 31
 KEYS = ["brokers", "command", "exit_code", "findings", "host", "topics"]
@@ -440,27 +438,12 @@ def test_progress_is_drawn_on_a_terminal_alone(command: Any) -> None:
     with FakeCluster(brokers=1) as cluster:
         cluster.create_topic("t", partitions=300)
         cluster.delay(0.4, api="DescribeProducers")
-        line = command.line("doctor", "--bootstrap-servers", cluster.bootstrap, "--json")
-        seen = on_terminal(line, command.environment)
-        assert b"reading producer IDs" in seen
-        assert b"300 partitions" in seen
-        assert b"partitions" not in on_terminal([*line, "--quiet"], command.environment)
-
-
-def on_terminal(line: list[str], environment: dict[str, str]) -> bytes:
-    """What a command writes to its standard error when that is a terminal."""
-    ours, theirs = pty.openpty()
-    with os.fdopen(ours, "rb", buffering=0) as terminal:
-        process = subprocess.Popen(
-            line, stdout=subprocess.DEVNULL, stderr=theirs, cwd=ROOT, env={**environment, "TERM": "xterm"}
-        )
-        os.close(theirs)
-        seen = b""
-        with contextlib.suppress(OSError):  # how a terminal ends
-            while found := terminal.read(4096):
-                seen += found
-        assert process.wait(30) == 0
-    return seen
+        asked = ("doctor", "--bootstrap-servers", cluster.bootstrap, "--json")
+        status, seen = command.on_terminal(*asked, stdout=subprocess.DEVNULL)
+        assert status == 0
+        assert "reading producer IDs" in seen
+        assert "300 partitions" in seen
+        assert "partitions" not in command.on_terminal(*asked, "--quiet", stdout=subprocess.DEVNULL)[1]
 
 
 CAUSES = {"replicas": "replication", "hangs": "leader_silent", "no topic": "unknown_topic", "away": "client_error"}

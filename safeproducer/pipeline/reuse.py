@@ -59,17 +59,11 @@ class Key:
 
     @staticmethod
     def of(settings: Settings) -> Key:
-        delivery = settings.delivery
-        configs = [delivery.first_lane_config(settings.lane)]
-        if delivery.holds_back:
-            configs += [delivery.told_lane_config(settings.lane), delivery.further_lane_config(settings.lane)]
-        values = tuple(
-            frozenset((name, str(value)) for name, value in config.items() if type(value) in _PLAIN)
-            for config in configs
-        )
+        values = frozenset((name, str(value)) for name, value in settings.lane.items() if type(value) in _PLAIN)
         objects = {name: value for name, value in settings.lane.items() if type(value) not in _PLAIN}
-        own, identities = delivery.own, frozenset((name, id(value)) for name, value in objects.items())
-        return Key((own.mode, own.ordering, own.lanes, values), identities, tuple(objects.values()))
+        delivery, identities = settings.delivery, frozenset((name, id(value)) for name, value in objects.items())
+        own = delivery.own.mode, delivery.own.ordering, delivery.own.lanes, delivery.statistics_ms
+        return Key((*own, values), identities, tuple(objects.values()))
 
 
 @dataclass(eq=False)

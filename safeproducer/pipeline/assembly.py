@@ -123,7 +123,7 @@ def assemble(
 def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: Left | None) -> Holds:
     delivery, round_trip = settings.delivery, RoundTrip(settings.delivery, counters)
     if taken is not None:
-        round_trip.take_over(taken.round_trips)
+        round_trip.guess(taken.distance)
         gate.taken_over()
     direct = None if delivery.only_batch_lanes else DirectLane(delivery, counters, taken.given if taken else None)
     return Holds(ClusterView(delivery, throttles.of(settings.cluster)), round_trip, direct, gate)

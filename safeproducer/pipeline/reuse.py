@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from safeproducer.kafka.native import KafkaError
-from safeproducer.pipeline.cluster import id_expirations, round_trip
+from safeproducer.pipeline.cluster import id_expirations
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.lanes.batch_lane import LaneLog
 from safeproducer.pipeline.lanes.direct_lane import DirectLaneCounts
@@ -71,7 +71,7 @@ class Left:
     """The native producers of one SafeProducer while nobody owns them. One thread at a time, which holds `served`.
 
     - `lanes`: native producers, each with its log if it has one. The first is the direct lane's if there is one.
-    - `round_trips`: what is known of them. `id_expiration`: for how long brokers remember their producer IDs.
+    - `distance`: round trip to brokers, in seconds. `id_expiration`: for how long those remember their producer IDs.
     - `given`: what the direct lane has been given.
     - `seconds`: for how long it is kept, `until` then.
     - `patience`: for how long a constructor waits for it. One that was waited for in vain delays no other one.
@@ -81,7 +81,7 @@ class Left:
     cluster: str
     seconds: float
     lanes: list[tuple[Any, LaneLog | None]]
-    round_trips: round_trip.Known
+    distance: float
     id_expiration: id_expirations.Known | None
     _ended: Callable[[float], bool] | None
     given: DirectLaneCounts | None
@@ -313,9 +313,9 @@ def left_by(engine: Engine) -> Left | None:
     if not (lanes and all(lane.is_sound for lane in (direct, *wrote) if lane is not None)):
         return None
     expirations, ended = engine.questions.expirations, _ended(engine)
-    known, expiry = holds.round_trip.passed_on(), expirations.passed_on()
+    distance, expiry = holds.round_trip.seconds, expirations.passed_on()
     given = None if direct is None else direct.given
-    return Left(Key.of(settings), settings.cluster, settings.ids.reuse, lanes, known, expiry, ended, given)
+    return Left(Key.of(settings), settings.cluster, settings.ids.reuse, lanes, distance, expiry, ended, given)
 
 
 def _ended(engine: Engine) -> Callable[[float], bool]:

@@ -37,7 +37,7 @@ class Lanes(Left):
     """What a producer leaves. `inside`: threads that serve it now, which is one at most."""
 
     def __init__(self, key: Key = KEY, cluster: str = CLUSTER, seconds: float = LONG) -> None:
-        super().__init__(key, cluster, seconds, [], (False, 0.0, {}), None, None, None)
+        super().__init__(key, cluster, seconds, [], 0.0, None, None, None)
         self.handles = [object()]
         self.served_times = self.closed = 0
         self.useful = self.ended = True
@@ -352,7 +352,7 @@ def parked(config: dict[str, Any], ended: Any = None) -> Left:
     relay = Relay()
     native = NativeProducer(relay.configured(config))
     native.relay = relay
-    left = Left(KEY, CLUSTER, 0.0, [(native, None)], (False, 0.0, {}), None, ended, None)
+    left = Left(KEY, CLUSTER, 0.0, [(native, None)], 0.0, None, ended, None)
     assert not left.park()
     return left
 

@@ -12,7 +12,6 @@ _MEASURE_EVERY = 0.4
 _HIGH_RATE_SEEN = 0.1
 _SURELY = 2  # so many times the high rate, or a burst of some ten thousand records would be one
 _WHATEVER_RATE = float("inf")
-Known = tuple[bool, float, dict[int, int]]
 
 
 class RoundTrip:
@@ -51,14 +50,6 @@ class RoundTrip:
             distance = min(distance, self.seconds or distance)
             if is_long(distance, delivery.linger, _WHATEVER_RATE, was_long=False):
                 self.long, self.seconds = True, distance
-
-    def passed_on(self) -> Known:
-        """For the next owner of the same lanes."""
-        return self.long, self.seconds, self._requests.copy()
-
-    def take_over(self, known: Known) -> None:
-        """Lanes had another owner, whose requests they have counted."""
-        self.long, self.seconds, self._requests = known
 
     def update(self, lane: int, found: Statistics) -> None:
         if lane == DIRECT_LANE:

@@ -312,10 +312,9 @@ def left_by(engine: Engine) -> Left | None:
     lanes += [(lane.client.native, lane.log) for lane in wrote]
     if not (lanes and all(lane.is_sound for lane in (direct, *wrote) if lane is not None)):
         return None
-    expirations, ended = engine.questions.expirations, _ended(engine)
-    distance, expiry = holds.round_trip.seconds, expirations.passed_on()
+    known, ended, distance = engine.questions.expirations.known, _ended(engine), holds.round_trip.seconds
     given = None if direct is None else direct.given
-    return Left(Key.of(settings), settings.cluster, settings.ids.reuse, lanes, distance, expiry, ended, given)
+    return Left(Key.of(settings), settings.cluster, settings.ids.reuse, lanes, distance, known, ended, given)
 
 
 def _ended(engine: Engine) -> Callable[[float], bool]:

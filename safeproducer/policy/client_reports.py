@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from safeproducer.policy.diagnosis import RECURS_WITHIN, SLOW
-from safeproducer.policy.expiry import Told
 from safeproducer.policy.types import NEVER
 
 SETTLES = 1.0
@@ -144,7 +143,6 @@ class BrokerInfo(NamedTuple):
     - `connected_at`: when statistics of any lane showed it connected, if the last ones did.
     - `lost`: a lane has lost its connection to it, and no lane is connected. `broke`: the step at which that came last.
     - `windows`: by topic, what it `Said` last of how many batches it remembers.
-    - `expiration`: what it said last of how long it remembers a producer ID.
     - `cuts`: how often its connections were lost, since when, when last, and how long after the one before.
     - `answered`: between which statistics there were Produce requests and answers that were new, last.
     - `late`: how long the quickest answer of late took, if that is long, when it came, and since when it has been so.
@@ -154,7 +152,6 @@ class BrokerInfo(NamedTuple):
     lost: bool = False
     broke: int = 0
     windows: Mapping[str, Any] = {}
-    expiration: Told | None = None
     cuts: tuple[int, float, float, float] = 0, -NEVER, -NEVER, 0.0
     answered: tuple[float, float] = -NEVER, -NEVER
     late: tuple[float, float, float] = _IN_TIME

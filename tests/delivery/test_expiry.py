@@ -295,7 +295,7 @@ def test_an_expiration_that_came_with_windows_is_not_asked_for_again(
     with made(SafeProducer, forgetful, **{"safeproducer.mode": "held", "safeproducer.ordering": "key"}) as producer:
         send_one(producer, "t", b"first")
         found = engine_of(producer).questions.expirations
-        serve(producer, engine_of(producer).holds.cluster.expirations)
+        serve(producer, lambda: found.known.answers)
         assert found.current is None
         serve(producer, lambda: found.current)
         assert found.current is not None

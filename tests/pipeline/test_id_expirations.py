@@ -349,7 +349,7 @@ def test_the_knowledge_of_a_former_owner_goes_over(rigs: Rigs) -> None:
         last.led_by()
         last.topics, last.brokers.leads = ["a"], {"a": {2}}
         last.look(30)
-        owners.append(rigs(known=last.expirations.passed_on(), now=last.now))
+        owners.append(rigs(known=last.expirations.known, now=last.now))
     owners[-1].topics = ["a"]
     owners[-1].led_by()
     owners[-1].look()

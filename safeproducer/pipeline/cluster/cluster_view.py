@@ -24,7 +24,6 @@ from safeproducer.policy.client_reports import (
 )
 from safeproducer.policy.coordinator import Call, coordinating
 from safeproducer.policy.diagnosis import SLOW, Attempts, Cause, ClientError, cut, of_errors, of_replicas, slow
-from safeproducer.policy.expiry import Told
 from safeproducer.policy.partitioner import ANY, partitioner
 from safeproducer.policy.replication import CONFIGS, Side
 from safeproducer.policy.throttle import Throttle
@@ -356,10 +355,6 @@ class ClusterView:
         """A broker has told how many batches it remembers."""
         change(self._brokers, node, _NEW, lambda info: info._replace(windows={**info.windows, topic: answer}))
 
-    def said_expiration(self, told: Told) -> None:
-        """A broker has told for how long it remembers a producer ID, or does not tell."""
-        change(self._brokers, told.node, _NEW, lambda info: info._replace(expiration=told))
-
     def read(self, configs: Mapping[int | str, Mapping[str, str | None] | str], at: float) -> None:
         """Configs of brokers and topics that were asked for then; a text says which right is missing."""
         for key, found in configs.items():
@@ -368,10 +363,6 @@ class ClusterView:
             if isinstance(key, str):
                 listed = not isinstance(of_use, str) and any(of_use.get(side("replicas")) for side in Side)
                 (self.listed.add if listed else self.listed.discard)(key)
-
-    def expirations(self) -> dict[int, Told]:
-        """Brokers by node, with all that they have told."""
-        return {node: it.expiration for node, it in self._brokers.copy().items() if it.expiration is not None}
 
     def window(self, tp: TopicPartition, max_age: float, now: float) -> tuple[Window, int | None, int]:
         """How many batches of a partition may be unresolved; who leads it; the step at which that answer was due."""

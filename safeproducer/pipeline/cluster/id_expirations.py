@@ -134,15 +134,8 @@ class IdExpirations:
         own = self._delivery.own
         self._look_at = 0.0 if self._delivery.idempotent and own.expiry != "off" else NEVER
         self._not_before = self.known.since + NOT_BEFORE if own.expiry_ms is None else NEVER
-        for told in self.known.answers.copy().values():
-            self._cluster.said_expiration(told)
         if own.expiry_ms is not None and self._look_at != NEVER:
             self._set(expiry.given(own.expiry_ms / 1000, EXPIRY_MS))
-
-    def passed_on(self) -> Known:
-        """For the next owner of the native producers."""
-        self.known.answers.update(self._cluster.expirations())
-        return self.known
 
     @property
     def unsafe(self) -> Unsafe | None:
@@ -177,7 +170,7 @@ class IdExpirations:
             self._asker.want(Question(TIMESTAMPS, None, topic), self._ask_timestamps, now)
 
     def _judge(self, leaders: set[int]) -> None:
-        answers = [told for node, told in self._cluster.expirations().items() if node in leaders]
+        answers = [told for node, told in self.known.answers.copy().items() if node in leaders]
         if answers and (found := expiry.horizon(answers, self._delivery.transactional)) != self.current:
             self._set(found)
 
@@ -203,7 +196,7 @@ class IdExpirations:
         """What a broker said, also when it was asked for something else."""
         if self._not_before != NEVER:
             self.known.due[told.node] = clock.monotonic() + _REFRESH
-            self._cluster.said_expiration(told)
+            self.known.answers[told.node] = told
 
     def _ask_expiration(self, admin: Admin, question: Question) -> float | None:
         node, at = cast("int", question.node), clock.monotonic()
@@ -214,9 +207,9 @@ class IdExpirations:
             found = configs[node]
             self.heard(unreadable(node, found) if isinstance(found, str) else expiry.told(node, found))
         except KafkaException as error:
-            cause, before = error.args[0], self._cluster.broker_info(node).expiration
+            cause, before = error.args[0], self.known.answers.get(node)
             if before is None or before.producer_id is None:  # else it is as before, as far as is known
-                self._cluster.said_expiration(unreadable(node, f"{cause.name()}: {cause.str()}"))
+                self.known.answers[node] = unreadable(node, f"{cause.name()}: {cause.str()}")
             return None
         return 0.0 if len(topics) == _MOST_CONFIGS else NEVER
 

@@ -18,7 +18,6 @@ from typing import Any
 
 from safeproducer import FatalError, SafeProducer, SafeProducerError
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
-from safeproducer.kafka.properties import canonical
 from safeproducer.producer import engine_of
 from safeproducer.runtime import clock
 from safeproducer.settings.own_settings import MAX_BLOCK_MS
@@ -116,7 +115,6 @@ class WorkerProducer:
         self._earlier = Counts()
         self._secrets = secrets
         config: dict[str, Any] = dict(options.config)
-        by_name = {canonical(name): value for name, value in config.items()}
         config["batch.size"] = int(config.get("batch.size", _BATCH_SIZE))
         config[MAX_BLOCK_MS] = 0  # the task waits for room by itself, and knows for how long
         if problem := no_token(secrets):
@@ -125,7 +123,7 @@ class WorkerProducer:
         self._limits: dict[str, TopicFacts] = {}
         self._read_limits(askable(names))
         self._cut_to_limits(names)
-        self.message_max = int(by_name["message.max.bytes"])
+        self.message_max = int(config["message.max.bytes"])
         self.kafka = self._made()
 
     def _made(self) -> SafeProducer:
@@ -204,8 +202,8 @@ class WorkerProducer:
         )
         self._read_limits([name for name in counts if name not in self._limits])
         self.outgrown |= self._cut_to_limits(names)
-        codec = {canonical(name): value for name, value in self._config.items()}.get("compression.codec", "none")
-        self.facts |= topic_limits.facts(counts, self._limits, str(codec).lower() != "none")
+        compressed = self._config.get("compression.type", "none") != "none"
+        self.facts |= topic_limits.facts(counts, self._limits, compressed)
         self.facts |= {name: TopicFacts(0, absent=error) for name, error in absent.items()}
 
     def _read_limits(self, names: Sequence[str]) -> None:

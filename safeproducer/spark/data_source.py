@@ -15,7 +15,7 @@ from safeproducer.spark import query_account
 from safeproducer.spark.guarantee import EXACTLY_ONCE, GUARANTEE
 from safeproducer.spark.java_settings import refused
 from safeproducer.spark.options import Options
-from safeproducer.spark.query_account import Account, Told, callback_of
+from safeproducer.spark.query_account import Account, callback_of, tell_once
 from safeproducer.spark.report import TaskTotals
 from safeproducer.spark.schema_check import check_schema, check_session
 from safeproducer.telemetry.spark_events import tell
@@ -36,7 +36,7 @@ else:
 MOST_QUERIES = 32
 """Queries whose accounts a process that commits keeps at most: those that ran last."""
 
-_told = Told()
+_told = set[str]()
 """The notes that the planning process has given; Spark makes a new data source there for each micro-batch."""
 _accounts: OrderedDict[str | None, Account] = OrderedDict()
 """By query. A module's global, because Spark makes a new writer for each commit."""
@@ -91,7 +91,7 @@ class SafeProducerDataSource(DataSource):
         if options.exactly_once is not None:
             problem = "Spark may commit a micro-batch without the tasks' account, and tells no task a batch's number"
             raise refused(GUARANTEE, EXACTLY_ONCE, problem, "Pass a SafeProducerSink to foreachBatch")
-        _told.once((*options.notes, *check_schema(schema, options, data_source=True)))
+        tell_once(_told, (*options.notes, *check_schema(schema, options, data_source=True)))
         return options
 
 
@@ -113,7 +113,7 @@ class _Writing:
         if len(written) < len(messages):
             _refuse_commit(len(messages), len(written), batchId, query_id)
         account = _account(query_id)
-        account.told.once(note for message in written for note in message.notes)
+        tell_once(account.told, (note for message in written for note in message.notes))
         totals = (message.totals for message in written)
         account.settle(totals, batchId, query_id, self._options, callback_of(self._options))
 

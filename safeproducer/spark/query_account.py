@@ -1,4 +1,4 @@
-"""`Account` makes the reports of a query's micro-batches, and tells each note once. `write` runs in each task.
+"""`Account` makes the reports of a query's micro-batches; each note is told once. `write` runs in each task.
 
 Sink and data source share them.
 """
@@ -23,17 +23,12 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 
-class Told:
-    """Tells each sentence once. One thread at a time; can be pickled. `sentences`: those that were told."""
-
-    def __init__(self, sentences: Iterable[str] = ()) -> None:
-        self.sentences = set(sentences)
-
-    def once(self, sentences: Iterable[str]) -> None:
-        for sentence in sentences:
-            if sentence not in self.sentences:
-                self.sentences.add(sentence)
-                tell("warning", "spark_note", note=sentence)
+def tell_once(told: set[str], sentences: Iterable[str]) -> None:
+    """Tell those that were not `told`. One thread at a time."""
+    for sentence in sentences:
+        if sentence not in told:
+            told.add(sentence)
+            tell("warning", "spark_note", note=sentence)
 
 
 IDLE_LIMIT = 60.0
@@ -44,7 +39,7 @@ class Account:
     """Makes the report of each micro-batch and tells of it. One thread at a time; can be pickled."""
 
     def __init__(self) -> None:
-        self.told = Told()
+        self.told = set[str]()
         self._rate = IdRate()
         self._settled: float | None = None
 
@@ -69,7 +64,7 @@ class Account:
         tell("info", "spark_batch_written", **_event(report))
         is_late = self._settled is not None and now - self._settled > IDLE_LIMIT
         if batch_id is not None and is_late and report.writers:
-            self.told.once([_PAUSES])
+            tell_once(self.told, [_PAUSES])
         self._settled = now
         if policy.is_number and (bad := sum(report.bad_rows.values())) > policy.allowed(report.rows):
             found = ", ".join(f"{count} x {code}" for code, count in sorted(report.bad_rows.items()))
@@ -117,7 +112,7 @@ _ADDRESS_SPACE = (
     f", and dies when it needs more: give it {LEAST_ADDRESS_SPACE >> 20} MB a core at least "
     "(spark.executor.pyspark.memory)"
 )
-_told = Told()
+_told = set[str]()
 
 
 def write(batches: Iterator[pa.RecordBatch], options: Options, run: str, batch_id: int | None = None) -> TaskTotals:
@@ -131,7 +126,7 @@ def write(batches: Iterator[pa.RecordBatch], options: Options, run: str, batch_i
     context = _context()
     limit = -1 if resource is None else resource.getrlimit(resource.RLIMIT_AS)[0]
     if 0 <= limit < LEAST_ADDRESS_SPACE:
-        _told.once([f"this Python worker may have {limit >> 20} MB of address space{_ADDRESS_SPACE}"])
+        tell_once(_told, [f"this Python worker may have {limit >> 20} MB of address space{_ADDRESS_SPACE}"])
     if batch_id is None and (told := context.getLocalProperty("streaming.sql.batchId")):
         batch_id = int(told)
     task = Task(context.partitionId(), context.attemptNumber(), query_id(), batch_id, run)

@@ -17,7 +17,7 @@ from safeproducer.spark import query_account
 from safeproducer.spark.guarantee import EXACTLY_ONCE, GUARANTEE, ExactlyOnce
 from safeproducer.spark.java_settings import refused
 from safeproducer.spark.options import COLUMN, POSITION, ROW_ID, TOPIC, Options
-from safeproducer.spark.query_account import Account, callback_of
+from safeproducer.spark.query_account import Account, callback_of, tell_once
 from safeproducer.spark.report import SCHEMA, BatchReport, TaskTotals
 from safeproducer.spark.run_start import begin
 from safeproducer.spark.schema_check import KEY, TYPES, VALUE, check_schema, check_session, speculates
@@ -75,7 +75,7 @@ class SafeProducerSink:
         about_session = check_session(conf, options, data_source=False)
         about_columns = check_schema(df.schema, options, data_source=False)
         about_ids = (_OTHER_IDS,) if batch_id is not None and query_id is None and options.row_id == POSITION else ()
-        self._account.told.once((*options.notes, *about_columns, *about_session, *about_ids))
+        tell_once(self._account.told, (*options.notes, *about_columns, *about_session, *about_ids))
         df = _only_written(df, options)
         if (sink := options.exactly_once) is not None:
             self._begin(sink, batch_id, query_id)
@@ -103,7 +103,7 @@ class SafeProducerSink:
             problem = f"its markers name the query, and {why}"
             raise refused(GUARANTEE, EXACTLY_ONCE, problem, f"Leave it out, or write a stream of Spark without {_AWAY}")
         if self._next != (query_id, batch_id):
-            self._account.told.once(begin(self._options, sink, batch_id, query_id))
+            tell_once(self._account.told, begin(self._options, sink, batch_id, query_id))
         self._next = None
 
 

@@ -38,7 +38,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the data source keeps for a process, anew."""
     REPORTS.clear()
     data_source._accounts.clear()
-    monkeypatch.setattr(data_source, "_told", data_source.Told())
+    monkeypatch.setattr(data_source, "_told", set())
 
 
 def totals(partition: int = 0, rows: int = 5, **fields: Any) -> TaskTotals:
@@ -337,7 +337,7 @@ def test_a_worker_with_little_address_space_is_told_once(monkeypatch: pytest.Mon
     """With the figure, before it dies."""
     context = SimpleNamespace(getLocalProperty={}.get, partitionId=lambda: 0, attemptNumber=lambda: 0)
     monkeypatch.setattr(query_account, "_context", lambda: context)
-    monkeypatch.setattr(query_account, "_told", data_source.Told())
+    monkeypatch.setattr(query_account, "_told", set())
     for limit in (-1, 512 << 20, 300 << 20, 300 << 20):
         monkeypatch.setattr(query_account.resource, "getrlimit", lambda _, limit=limit: (limit, limit))
         with capture_logs() as logs:

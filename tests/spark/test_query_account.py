@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from safeproducer.runtime import clock
 from safeproducer.spark.options import BadRows, Options
-from safeproducer.spark.query_account import IDLE_LIMIT, Account
+from safeproducer.spark.query_account import IDLE_LIMIT, Account, tell_once
 from safeproducer.spark.report import TaskTotals, TopicTotals
 
 OPTIONS = Options("t", {})
@@ -95,6 +95,6 @@ def test_an_account_can_be_pickled() -> None:
     """As Spark Connect does with the sink; what was told stays told."""
     account = Account()
     with capture_logs() as logs:
-        account.told.once(["a", "b", "a"])
-        pickle.loads(pickle.dumps(account)).told.once(["a", "c"])  # noqa: S301 - our own bytes
+        tell_once(account.told, ["a", "b", "a"])
+        tell_once(pickle.loads(pickle.dumps(account)).told, ["a", "c"])  # noqa: S301 - our own bytes
     assert [event["note"] for event in events(logs, "spark_note")] == ["a", "b", "c"]

@@ -211,6 +211,20 @@ def test_an_unused_permit_goes_back_once(told: Told, unsent: bool) -> None:
     assert gate.used == int(not unsent)
 
 
+def test_an_end_that_was_interrupted_is_the_one_that_counts(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one finishes it, and knows less."""
+    guard = ScriptedGuard()
+    gate = gate_for(guard, told)
+    gate.enter()
+    with monkeypatch.context() as patch:
+        patch.setattr(guard, "note", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            gate.end("closed", unsent=False)
+    gate.end("collected", unsent=True)
+    assert guard.notes == [(guard.granted[0], None, "closed")]
+    assert guard.back == []
+
+
 def test_statistics_tell_whether_it_ever_wrote(told: Told) -> None:
     """Counts of librdkafka may begin anew."""
     gate = gate_for(ScriptedGuard(), told)

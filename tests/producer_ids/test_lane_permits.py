@@ -123,6 +123,7 @@ def test_a_lane_is_denied_if_another_process_was_faster(guard: Counting) -> None
     assert [lane.may_send() for lane in lanes] == [True, True, False, False, False]
     assert [lane.denied for lane in lanes] == [False, False, True, True, True]
     assert of.used == 2
+    assert of._lanes == set(lanes[:2]), "nobody ends a renewal that was denied"
 
 
 def test_the_guard_is_not_asked_again_and_again(guard: Counting, time: Clock) -> None:

@@ -568,10 +568,10 @@ class FakeNative:
         if self.closed:
             return
         for toppar in tuple(self._toppars.values()):
-            late = [message for message in toppar.queue if message.enqueued + self.timeout <= self.time.now]
-            batch = toppar.batch
-            if self.timeout and late:
-                toppar.queue = deque(message for message in toppar.queue if message not in late)
+            late, batch = [], toppar.batch
+            while self.timeout and toppar.queue and toppar.queue[0].enqueued + self.timeout <= self.time.now:
+                late.append(toppar.queue.popleft())
+            if late:
                 self._expire(toppar, late)
             if self.timeout and batch is not None and batch.messages[0].enqueued + self.timeout <= self.time.now:
                 if batch.attempt is not None:

@@ -250,6 +250,15 @@ class CountedMachine(HeldMachine):
 
     settings: ClassVar[dict[str, Any]] = {"delivery.report.only.error": True}
 
+    @rule(tp=PLACES.filter(lambda tp: tp[1] >= 0), count=st.integers(2, 15), seconds=st.sampled_from([1.0, 12.0]))
+    def produce_blocks(self, tp: tuple[str, int], count: int, seconds: float) -> None:
+        """To a partition that is known, or none would be taken."""
+        self.rig.produce(*tp)
+        self.rig.flush(1.0)
+        for _ in range(2):
+            self.rig.produce_block(*tp, None, count)
+        self.rig.report_queue(seconds)
+
 
 class RenewedMachine(FeedMachine):
     """Native producers meet fatal errors, and others take over."""

@@ -141,6 +141,8 @@ class Rig:
         self.time = cluster.time
         self.natives: list[FakeNative] = []
         self.records: dict[bytes, Accepted] = {}
+        self._open: dict[bytes, Accepted] = {}
+        """Those of them that have not ended."""
         self.refused = 0
         self.told_leader: dict[TopicPartition, int] = {}
         self.told_epoch: dict[TopicPartition, int] = {}
@@ -204,6 +206,8 @@ class Rig:
         """The library is told now."""
         if (record := self.records.get(value)) is not None:
             record.acknowledged = partition
+            if self.only_errors:
+                self._open.pop(value, None)
 
     def throttled(self, node: int, until: float) -> None:
         self.told_deadline[node] = max(until, self.told_deadline.get(node, 0.0))
@@ -227,12 +231,11 @@ class Rig:
         number = next(self._numbers)
         value = b"%d" % number
         record = Accepted(number, topic, partition, key, self.time.now)
-        self.records[value] = record
+        self._accept({value: record})
         try:
             self.producer.produce(topic, value, key, partition, on_delivery=self._report)
         except Exception as error:
-            del self.records[value]
-            self.refused += 1
+            self._forget([value])
             if not isinstance(error, QueueFullError):
                 raise
             return False
@@ -255,11 +258,9 @@ class Rig:
         """How many were accepted."""
         accepted = [Accepted(next(self._numbers), topic, partition, None, self.time.now) for _ in range(count)]
         messages: list[dict[str, Any]] = [{"value": b"%d" % record.number} for record in accepted]
-        self.records |= {message["value"]: record for message, record in zip(messages, accepted, strict=True)}
+        self._accept({message["value"]: record for message, record in zip(messages, accepted, strict=True)})
         taken = self.producer.produce_batch(topic, messages, partition, on_delivery=self._report)
-        for message in messages[taken:]:
-            del self.records[message["value"]]
-        self.refused += count - taken
+        self._forget([message["value"] for message in messages[taken:]])
         if taken:
             self.check_share(topic, partition)
         return taken
@@ -271,7 +272,7 @@ class Rig:
             return False
         accepted = [Accepted(next(self._numbers), topic, partition, key, self.time.now) for _ in range(count)]
         values = [b"%d" % record.number for record in accepted]
-        self.records |= dict(zip(values, accepted, strict=True))
+        self._accept(dict(zip(values, accepted, strict=True)))
         sizes = [len(value) + len(key or b"") for value in values]
         block = Block(topic, partition, list(values), [key] * count, sizes)
         taken = (
@@ -282,10 +283,18 @@ class Rig:
         if taken:
             self.check_share(topic, partition)
         else:
-            self.refused += count
-            for value in values:
-                del self.records[value]
+            self._forget(values)
         return taken
+
+    def _accept(self, records: dict[bytes, Accepted]) -> None:
+        self.records |= records
+        self._open |= records
+
+    def _forget(self, refused: list[bytes]) -> None:
+        self.refused += len(refused)
+        for value in refused:
+            del self.records[value]
+            self._open.pop(value, None)
 
     def _send_block(self, block: Block) -> bool:
         """As produce_block(), which takes none where each record has a report."""
@@ -305,6 +314,7 @@ class Rig:
         if record is None:
             raise RuleError(f"rule 7: a report of {value!r}, which was not accepted")
         record.reports.append(error)
+        self._open.pop(value, None)
         record.ended = self.time.now
         record.placed = message.partition()
         if len(record.reports) > 1:
@@ -365,7 +375,7 @@ class Rig:
 
     @property
     def open_records(self) -> list[Accepted]:
-        return [record for record in self.records.values() if not self.has_ended(record)]
+        return list(self._open.values())
 
     def has_ended(self, record: Accepted) -> bool:
         """Whether it has its report, or needs none."""
@@ -442,7 +452,8 @@ class Rig:
                 )
 
     def close(self, timeout: float | None = CLOSE_PATIENCE) -> None:
-        """Rules 6, 7 and 8, once everything has ended."""
+        """Rules 6, 7 and 8, once everything has ended; a rule that was broken before is enough."""
+        self.check_remembered()
         self.raising.clear()
         self.producing.clear()
         self.closed = True

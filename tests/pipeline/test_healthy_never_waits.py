@@ -342,11 +342,20 @@ class HealthyMachine(RuleBasedStateMachine):
                 if not self.exempt.intersection(mine):
                     raise RuleError(f"healthy: {tp} {why}")
 
+    def _end(self) -> None:
+        """Cure all: close() would wait five minutes for those that are sick, which took nine tenths of the search."""
+        cluster = self.clusters[0]
+        cluster.refused.clear()
+        for broker in cluster.brokers.values():
+            broker.throttle, broker.round_trip = 0.0, min(self.round_trip, POLLS)
+        cluster.heal()
+
     def teardown(self) -> None:
         try:
             if hasattr(self, "rig") and RuleError.first is None:
                 self.serve(2.0)
                 self.healthy()
+                self._end()
         finally:
             self._stack.close()
 
@@ -582,7 +591,7 @@ def test_partitions_of_a_broker_that_is_probed_take_turns(mode: str) -> None:
         served(rig, 5.0)
 
 
-@pytest.mark.parametrize(("mode", "count"), [("auto", 1), ("auto", 1000), ("held", 1), ("held", 200)])
+@pytest.mark.parametrize(("mode", "count"), [("auto", 1), ("auto", 200), ("held", 1), ("held", 200)])
 def test_few_records_of_many_partitions_probe_together(mode: str, count: int) -> None:
     """Each cost a round trip of its own, and at each answer all were looked at."""
     looks, gather = 0, Dispatcher.gather
@@ -637,7 +646,7 @@ def test_a_refused_topic_alone_has_all_of_the_buffer(mode: str) -> None:
         rig.cluster.refused.clear()
 
 
-@pytest.mark.parametrize("partitions", [1, 1_000])
+@pytest.mark.parametrize("partitions", [1, 100])
 def test_what_leaders_owe_is_added_up_only_while_the_lane_is_drained(partitions: int) -> None:
     """Once in each turn it would cost as much as there are partitions."""
     with rigged(CONFIG | {"safeproducer.mode": "auto"}, {1: 0.002}, {"a": partitions}) as rig:

@@ -181,8 +181,6 @@ PLANTS: dict[str, tuple[str, type[RuleBasedStateMachine], Any, str, Any]] = {
     "keeps the callbacks of ended records": ("rule 9", CalmHeldMachine, ReportNumbers, "release", lambda *_: None),
     "gives one broker the whole buffer": ("rule 9", CalmHeldMachine, record_buffer, "has_share", lambda *_: True),
     "takes a block for one record": ("rule [79]", CalmHeldMachine, Intake, "_extend", counted_as_one),
-    "counts records that expired": ("rule 7", CountedMachine, DeliveredCounter, "bind", counting_what_expired),
-    "counts one record too few": ("rule [789]", CountedMachine, DeliveredCounter, "begin", one_too_few),
     "counts delivered records twice": ("rule 7", CountedMachine, DeliveredCounter, "pass_on", passed_on_twice),
     "counts for another partition": ("rule 7", CountedMachine, CountedBunch, "__init__", of_the_next_partition),
     "asks for no permit": ("rule 11", RenewedMachine, LanePermits, "renewal", lambda self, now: (GRANTED, now)),

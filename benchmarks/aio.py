@@ -32,7 +32,7 @@ from safeproducer.aio import AIOProducer, AsyncSafeProducer
 VALUE = b"x" * 100
 LINGER = 5
 TASKS = 1_000
-ROUNDS = 5
+ROUNDS = 7
 GATHER = "send() and gather()"
 Await = Callable[[str, bytes], Awaitable[Any]]
 _topics = count(1)
@@ -259,7 +259,7 @@ async def measured(way: Link, quick: bool) -> tuple[dict[tuple[str, str], list[f
     """Milliseconds of each await by side and what; the figures of each round; other figures."""
     took: dict[tuple[str, str], list[float]] = {}
     found: Rounds = {}
-    warm_up, records, seconds, each = (3, 8, 1.0, 20) if quick else (10, 60, 2.0, 50)
+    warm_up, records, seconds, each = (3, 8, 1.0, 20) if quick else (10, 45, 1.5, 50)
 
     def note(side: str, what: str, one: list[float]) -> None:
         took.setdefault((side, what), []).extend(one)

@@ -44,7 +44,7 @@ CASES = (
         "Far from the broker: records a second with several lanes",
         "lanes",
         "",
-        "--rtt 100 --rounds 4 --seconds 1 --only saturated",
+        "--rtt 100 --rounds 3 --seconds 1 --only saturated",
         figures.far,
     ),
     Case(
@@ -72,7 +72,7 @@ CASES = (
         "Many partitions",
         "scale",
         "--partitions 1 100 1000 5000",
-        "--quick --partitions 1000 --topics 1000 --rtt 0 --mode auto --phases first --rounds 5 --settle 0.2 --idle 0.2",
+        "--quick --partitions 1000 --topics 1000 --rtt 0 --mode auto --phases first --rounds 7 --settle 0.2 --idle 0.2",
         figures.scale,
     ),
     Case("aio", "asyncio", "aio", "", "--quick", figures.aio),

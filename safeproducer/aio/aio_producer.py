@@ -59,7 +59,7 @@ class AIOProducer(AsyncSafeProducer):
         return await self.send(topic, value, key, *args, **kwargs)
 
     async def poll(self, timeout: float = 0, *args: Any, **kwargs: Any) -> int:
-        """Nothing needs it. It lets the loop run, for `timeout` seconds or until a record ends; how many did."""
+        """It is never needed. It lets the loop run, for `timeout` seconds or until a record ends; how many did."""
         loop, before = asyncio.get_running_loop(), sum(self._engine.counters.totals()[1:])
         deadline = loop.time() + timeout if timeout >= 0 else float("inf")
         while True:

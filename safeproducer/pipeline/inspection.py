@@ -132,7 +132,7 @@ def not_polled(reports: int, since: float | None = None, served: bool = False) -
 
 
 def _of_replicas(rows: Iterable[PartitionSnapshot]) -> str:
-    """What replicas do that no record waits for."""
+    """All that replicas do, and no record waits for."""
     found = [row.replication for row in rows if row.replication is not None and row.replication.unusual]
     told = [f" {one.sentence[0].upper()}{one.sentence[1:]}. {one.cure}" for one in found[:_MOST_REASONS]]
     return "".join(map(str.rstrip, told))
@@ -166,8 +166,8 @@ class Inspection:
         """The account, with all that says what records wait for, also of a topic that is `asked` for. Left out are
         partitions whose records all name them and have waited for less than `least` seconds."""
         engine, now, silent = self._engine, clock.monotonic(), self._silent()
-        counters, cluster, partitions = engine.counters, engine.holds.cluster, engine.holds.partitions
-        losses = engine.failures.losses
+        counters, losses = engine.counters, engine.failures.losses
+        cluster, partitions = engine.holds.cluster, engine.holds.partitions
         lost, oldest = losses.known(now), engine.dispatcher.record_buffer.oldest()
         ages = {tp: now - accepted for tp, accepted in oldest.items()}
         account = self._account(silent, None, {tp for tp, age in ages.items() if age < least and tp not in lost})

@@ -1,7 +1,7 @@
 """Whether a producer may write yet: the owner of the permit for its first producer ID (KIP-936).
 
 The permit is counted as long as the producer has it, and no longer. A signal handler may raise at any place: then a
-permit may be counted that nobody has, which comes back by the clock. What is done twice changes nothing.
+permit may be counted that nobody has, which comes back by the clock. A step that is done twice changes nothing.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _serials = itertools.count(1)
 
 
 class Own(NamedTuple):
-    """What this process counted alone. Replaced in one step: a signal handler that raises finds it done or not done.
+    """The count of this process alone. Replaced in one step: a signal handler that raises finds it done or not done.
 
     `until`: how far the hour was used by that. `owed`: seconds that no ledger knows, below 0 when some are to go back.
     `lines`: those for the next round.
@@ -50,7 +50,7 @@ class Own(NamedTuple):
         return min(max(read, now) + min(self.owed, max(self.until - now, 0.0)), now + LATEST)
 
     def without(self, settled: Own) -> Own:
-        """What came since, when a ledger has that."""
+        """All that came since, when a ledger has that."""
         return Own(self.until, self.owed - settled.owed, self.lines.removeprefix(settled.lines))
 
 

@@ -46,7 +46,7 @@ _NEEDS = "an exactly-once sink needs"
 
 @dataclass(frozen=True, slots=True)
 class ExactlyOnce:
-    """What the options say. `transaction_timeout`: seconds. `adopt_from`: the micro-batch at which it takes over."""
+    """Values of the options. `transaction_timeout`: seconds. `adopt_from`: the micro-batch at which it takes over."""
 
     sink_id: str
     slots: int

@@ -48,7 +48,7 @@ class BrokerQuestions:
         self.close()
 
     def close(self) -> None:
-        """What is asked meanwhile has no answer."""
+        """A question meanwhile has no answer."""
         for broker in self._brokers.values():
             broker.close()
 
@@ -62,7 +62,7 @@ class BrokerQuestions:
         return dict.fromkeys(partitions, ()) | {tp: _producers(one) for tp, one in _partitions(answer)}
 
     def moved(self, found: Mapping[TopicPartition, Producers]) -> dict[TopicPartition, Producers]:
-        """What the leaders of now keep for partitions whose leader has moved meanwhile, as far as they tell."""
+        """All that the leaders of now keep for partitions whose leader has moved meanwhile, as far as they tell."""
         moved = [tp for tp, one in found.items() if isinstance(one, AskError) and one.code == _NOT_LEADER]
         told: dict[TopicPartition, Producers] = {}
         with suppress(AskError):

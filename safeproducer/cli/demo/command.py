@@ -117,7 +117,7 @@ def _keep(topic: str, settings: Mapping[str, Any], stop: StopRequest, tell: Call
 
 
 def _records(args: argparse.Namespace, in_steps: bool, embedded: bool) -> list[Line]:
-    """What to send. Raises Failure for arguments that do not fit together."""
+    """The records to send. Raises Failure for arguments that do not fit together."""
     if min(it for it in (args.partitions, args.records, 1) if it is not None) < 1:
         raise Failure("--partitions and --records must be at least 1.")
     if in_steps and args.partitions not in (None, PARTITIONS):

@@ -105,9 +105,10 @@ class Partitions:
         return self._infos.get((topic, partition), _UNHEARD).leader
 
     def leaders(self, topic: str, partition: int) -> set[int]:
-        """Who may lead a record of it: of one whose partition is not known, all that lead one of the topic."""
+        """Brokers that may lead a record of it, none while one is not known: without a partition, all of the topic."""
         numbers = range(self.count(topic)) if partition == UNPLACED else (partition,)
-        return {node for number in numbers if (node := self.leader(topic, number)) is not None}
+        found = {self.leader(topic, number) for number in numbers}
+        return {node for node in found if node is not None} if None not in found else set()
 
     def nodes(self) -> set[int]:
         """The brokers that lead a partition."""

@@ -218,7 +218,11 @@ class IdExpirations:
         leaders, read = self._cluster.partitions.leaders, self._cluster.configs
         topics = self._topics() if self._delivery.own.replication == "auto" else ()
         old = (topic for topic in topics if topic not in read or read[topic][0] < now - _REFRESH / 2)
-        return list(islice((it for it in old if min(leaders(it, UNPLACED), default=None) == node), _MOST_CONFIGS))
+        return list(
+            islice(
+                (it for it in old if min(leaders(it, UNPLACED) or leaders(it, 0), default=None) == node), _MOST_CONFIGS
+            )
+        )
 
     def _ask_leaders(self, admin: Admin, question: Question) -> float:
         known, now = self.known, clock.monotonic()

@@ -169,9 +169,11 @@ def read(text: str, before: Statistics | None = None) -> Statistics | None:
     eos: Any = _entries(document, "eos")
     no_id_yet = producer_id is None and eos.get("epoch_cnt") == 0
     state, age = eos.get("idemp_state"), _count(eos, "idemp_stateage")
-    asks = min(at, NEVER if before is None else before.asks_id[0]) if state in _ASKS else NEVER
+    # Before a broker is connected nobody is asked: such a client says "RequestPID", too.
+    asks = state in _ASKS[2:] or (state in _ASKS and any(each.state == "UP" for each in lists[0].values()))
+    since = min(at, NEVER if before is None else before.asks_id[0]) if asks else NEVER
     coordinator = _coordinator(document, at, before.coordinator if before else None)
-    of_id = (asks, _ASKS[1] if state == _ASKS[0] and age < _NO_ANSWER else state), coordinator
+    of_id = (since, _ASKS[1] if state == _ASKS[0] and age < _NO_ANSWER else state), coordinator
     return Statistics(at, producer_id, producer_epoch, messages, message_bytes, *lists, no_id_yet, *of_id)
 
 

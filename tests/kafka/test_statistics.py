@@ -312,12 +312,16 @@ def test_requests_are_open_since_the_statistics_that_showed_them_first() -> None
 def test_a_question_for_a_producer_id_has_no_answer_once_a_second_has_passed() -> None:
     """A client asks each half second where brokers answer with errors: a question may be open at any moment."""
 
-    def told(state: str, age: int, at: int, before: Statistics | None = None) -> Statistics:
+    def told(state: str, age: int, at: int, before: Statistics | None = None, broker: str = "UP") -> Statistics:
+        counts = dict.fromkeys(("waitresp_cnt", "rx", "tx", "txretries", "req_timeouts"), 0)
+        brokers = {"b": {"name": "b", "state": broker, "nodeid": 1, "req": {"Produce": 0}, "rtt": {"cnt": 0}, **counts}}
         eos = {"idemp_state": state, "idemp_stateage": age, "producer_id": -1, "producer_epoch": -1, "epoch_cnt": 0}
-        found = read(json.dumps({"ts": at * 1_000_000, "msg_cnt": 0, "msg_size": 0, "eos": eos}), before)
+        text = {"ts": at * 1_000_000, "msg_cnt": 0, "msg_size": 0, "eos": eos, "brokers": brokers}
+        found = read(json.dumps(text), before)
         assert found is not None
         return found
 
+    assert told("RequestPID", 900, 9, broker="CONNECT").asks_id[0] == NEVER  # nobody was asked
     first = told("WaitPID", 3, 10)
     assert first.asks_id == (10.0, "RequestPID")
     again = told("RequestPID", 430, 11, first)

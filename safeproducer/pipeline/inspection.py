@@ -85,7 +85,7 @@ def explanation(
 def _reasons(
     located: Located, rows: list[PartitionSnapshot], troubles: Sequence[Cause], leaders: Leaders, account: Snapshot
 ) -> tuple[list[str], list[str]]:
-    """What rows wait for, what explains the rest first, and the cures: each once, for all rows that it concerns."""
+    """Rows wait for this, what explains the rest first, and the cures: each once, for all rows that it concerns."""
     text = " (up to {0.size} batches may be under way, because {0.reason})"
     windows = {(window.topic, window.partition): text.format(window) for window in account.windows}
     told, cures = dict[str, tuple[int, set[str]]](), dict[str, int]()
@@ -132,7 +132,7 @@ def not_polled(reports: int, since: float | None = None, served: bool = False) -
 
 
 def _of_replicas(rows: Iterable[PartitionSnapshot]) -> str:
-    """All that replicas do, and no record waits for."""
+    """Replicas do this, and no record waits for it."""
     found = [row.replication for row in rows if row.replication is not None and row.replication.unusual]
     told = [f" {one.sentence[0].upper()}{one.sentence[1:]}. {one.cure}" for one in found[:_MOST_REASONS]]
     return "".join(map(str.rstrip, told))
@@ -166,8 +166,8 @@ class Inspection:
         """The account, with all that says what records wait for, also of a topic that is `asked` for. Left out are
         partitions whose records all name them and have waited for less than `least` seconds."""
         engine, now, silent = self._engine, clock.monotonic(), self._silent()
-        counters, losses = engine.counters, engine.failures.losses
-        cluster, partitions = engine.holds.cluster, engine.holds.partitions
+        counters, cluster, partitions = engine.counters, engine.holds.cluster, engine.holds.partitions
+        losses = engine.failures.losses
         lost, oldest = losses.known(now), engine.dispatcher.record_buffer.oldest()
         ages = {tp: now - accepted for tp, accepted in oldest.items()}
         account = self._account(silent, None, {tp for tp, age in ages.items() if age < least and tp not in lost})
@@ -194,10 +194,8 @@ class Inspection:
         for tp, age in ages.items():
             if hangs and age >= LATE and not (partitions.known(tp[0]) or tp[0] in missing):
                 sick[tp] = (diagnosis.untold(tp[0], *max(hangs.items(), key=itemgetter(1))),)
-        last, blocked = engine.failures.last.copy(), engine.serving.blocked(now)
-        located = Located(
-            reports, sent, counts, missing, sick, self._linger, last, lost, ages, blocked, engine.route.busy
-        )
+        last, blocked, served = engine.failures.last.copy(), engine.serving.blocked(now), engine.route.busy
+        located = Located(reports, sent, counts, missing, sick, self._linger, last, lost, ages, blocked, served)
         troubles, waited, why = list(self._troubles()), max(ages.values(), default=0.0), HoldReason.NO_BROKER
         known = account.delivered or any(not one.over for one in troubles)
         if waited >= diagnosis.SLOW and not known and engine.reached_nobody:

@@ -349,7 +349,7 @@ class Located(NamedTuple):
     def causes(
         self, rows: Iterable[Row], troubles: Iterable[Cause], leaders: Leaders, windows: Windows
     ) -> Iterator[tuple[Row, int, list[Cause]]]:
-        """What waiting() gives, with what each row waits for: what explains the rest first."""
+        """The rows of waiting(), with what each of them waits for: what explains the rest first."""
         present = [one for one in troubles if not one.over]
         of_brokers = any(one.node is not None for one in present)
         by_topic = dict[str, list[Cause]]()

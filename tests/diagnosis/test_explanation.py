@@ -13,6 +13,7 @@ import pytest
 from safeproducer import HoldReason, PartitionSnapshot, SafeProducer
 from safeproducer.errors import FatalError
 from safeproducer.pipeline.inspection import explanation
+from safeproducer.policy.diagnosis import Located
 from safeproducer.testing import FakeCluster
 from tests.contract.support import poll_until as wait
 from tests.inside import engine_of
@@ -111,6 +112,16 @@ def test_a_reason_and_a_cure_are_told_once(unreachable: dict[str, object]) -> No
     places = ", ".join(f"1 for t [{number}]" for number in range(4))
     cures = f"{reasons[0].cure} {reasons[2].cure}"
     assert told == f"4 record(s) wait: {places} are held back: the partition waits. {cures}"
+
+
+def test_nobody_is_told_to_poll_who_does(unreachable: dict[str, object]) -> None:
+    """A callback runs: the reports behind it were said to wait for poll()."""
+    with SafeProducer(unreachable) as producer:
+        rows = (PartitionSnapshot("t", 0, 2, 0, 0, 2),)
+        account = dataclasses.replace(producer.snapshot(), state="open", partitions=rows)
+    for served, told in (True, "1 report(s) wait behind one that runs."), (False, "Call poll() or flush()."):
+        located = Located({("t", 0): 1}, served=served)
+        assert explanation(account, None, None, (), lambda *_: set(), located).endswith(told)
 
 
 @pytest.mark.parametrize("mode", TOLD_BY_STATISTICS)

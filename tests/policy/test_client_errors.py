@@ -93,3 +93,10 @@ def test_what_a_broker_answers_is_told_before_the_connections_that_it_cuts_then(
     ]
     told = list(of_errors([vague], cuts, {1: AFTER}, False, 7, AFTER))
     assert [one.what.kind for one in told] == ["broker", "cluster"]
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_that_no_broker_is_connected_is_said_once_statistics_show_it(away: bool) -> None:
+    """In its first half second a producer with a connection was told to have none."""
+    (told,) = of_errors([error(node=1)], {}, {}, away, 0, AFTER)
+    assert ("no broker is connected" in told.sentence) is away

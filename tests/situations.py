@@ -213,6 +213,7 @@ def play(case: Case, scene: Scene) -> None:
             assert not scene.errors
         else:
             assert re.search(case.error, scene.errors[0].str()), scene.errors[0].str()
+            assert case.ready or {error.outcome for error in scene.errors} == {"not_written"}
         _same_by_the_log(case, scene.log.lines, begun_at, over_at)
     finally:
         logger.removeHandler(scene.log)

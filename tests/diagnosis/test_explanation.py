@@ -316,23 +316,6 @@ def test_a_broker_is_told_with_its_address(cluster: FakeCluster, make: Make) -> 
     assert f"broker 1 ({address})" in str([row.why for row in producer.snapshot().partitions])
 
 
-def test_a_broker_that_refuses_each_attempt_is_told_from_a_silent_one(cluster: FakeCluster, make: Make) -> None:
-    """librdkafka tries such errors again, and tells nobody. A connection that is cut again and again is told, too."""
-    producer = make("auto")
-    cluster.fail_next("Produce", 19, n=10**6, broker=1)
-    producer.produce("t", b"x", partition=0)
-    wait(producer, lambda: producer.produce("t", b"x", partition=0) or "broker 1" in cause(producer.explain("t", 0)))
-    wait(producer, lambda: "broker 1 answers, with errors that" in cause(producer.explain("t", 0)))
-    cluster.reset()
-
-
-def test_lingering_records_are_told_so(cluster: FakeCluster) -> None:
-    """They have no acknowledgement, and no broker is to blame."""
-    with SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "linger.ms": 3000}) as producer:
-        producer.produce("t", b"x", partition=0)
-        assert producer.explain("t", 0).endswith("no acknowledgement yet, and linger.ms lets a batch gather for 3 s.")
-
-
 def test_what_failed_lately_is_told_by_its_code(cluster: FakeCluster, make: Make) -> None:
     """For the topic alone that it concerns."""
     producer = make("auto")

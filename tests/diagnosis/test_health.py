@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka.serialization import StringSerializer
 
-from safeproducer import FatalError, Health, HealthReason, SafeProducer, SafeSerializingProducer
+from safeproducer import FatalError, Health, SafeProducer, SafeSerializingProducer
 from safeproducer.pipeline.health import judge
 from safeproducer.pipeline.reports.losses import Losses
 from safeproducer.policy.diagnosis import Cause
@@ -117,44 +117,6 @@ def test_a_silent_leader_makes_it_not_ok_until_it_is_back(
     cluster.resume(1)
     assert producer.flush(20) == 0
     assert producer.health(unresolved_for=0) == WORKS
-
-
-def test_a_throttle_time_ends_by_itself(cluster: FakeCluster, make: Callable[..., SafeProducer]) -> None:
-    """However long records have waited for it: it is told, and the producer is ok."""
-    producer = make()
-    cluster.set_throttle(60_000)
-    producer.produce("t", b"x")
-    when(producer, lambda _: producer.snapshot().throttled_brokers and not producer.snapshot().unresolved)
-    producer.produce("t", b"x")
-    told = when(producer, lambda told: told.reasons)
-    assert (told.ok, told.ready, codes(told)) == (True, True, ["throttled"])
-    assert told.reasons[0].cure == "Produce less, or have the quota of this user or client.id raised."
-
-
-def test_reports_that_nobody_runs_are_told(make: Callable[..., SafeProducer]) -> None:
-    """Until a poll(); one that runs them is enough."""
-    producer = make()
-    began = time.monotonic()
-    producer.produce("t", b"x")
-    told = when(producer, lambda told: not told.ok, polls=False)
-    assert told.ready
-    assert 0.5 <= (told.reasons[0].since or 0) <= time.monotonic() - began
-    assert told.reasons == (
-        HealthReason("not_polled", "1 report(s) wait for poll()", told.reasons[0].since, "Call poll() or flush()."),
-    )
-    producer.poll(0)
-    assert producer.health(unresolved_for=0) == WORKS
-
-
-def test_a_misspelt_topic_is_told(make: Callable[..., SafeProducer]) -> None:
-    """With what to do."""
-    producer = make()
-    producer.produce("tt", b"x")
-    told = when(producer, lambda told: "unknown_topic" in codes(told))
-    assert (told.ok, told.ready) == (False, True)
-    (reason,) = told.reasons
-    assert "topic 'tt' is not there" in reason.sentence
-    assert reason.cure == "Create the topic, or grant DESCRIBE on it."
 
 
 def test_it_does_not_flap_between_waves_of_records_that_expire(cluster: FakeCluster) -> None:

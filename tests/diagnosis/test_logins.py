@@ -46,21 +46,6 @@ def test_a_listener_without_sasl_is_told_from_a_wrong_password(mechanism: str) -
         producer.close(0)
 
 
-def test_a_wrong_password_is_told_in_every_rendering() -> None:
-    """By the record's error as well, when its time is over."""
-    with FakeCluster(brokers=1, users={"alice": "other"}) as cluster:
-        config = {**BASE, **USER, "bootstrap.servers": cluster.bootstrap, "sasl.mechanism": "PLAIN"}
-        producer = SafeProducer({**config, "message.timeout.ms": 3000})
-        errors: list[str] = []
-        producer.produce("t", b"x", on_delivery=lambda error, _: errors.append(f"{error} {error.outcome}"))
-        poll_until(producer, lambda: "refused the user name or the password" in producer.explain(), 20)
-        assert any("password" in one.sentence for one in producer.health(unresolved_for=0).reasons)
-        poll_until(producer, lambda: errors, 20)
-        assert "refused the user name or the password" in errors[0]
-        assert errors[0].endswith("not_written")
-        producer.close(0)
-
-
 def test_the_constructor_raises_from_what_oauth_cb_raised(caplog: pytest.LogCaptureFixture) -> None:
     """The log has its traceback; no frame of ours is in it that knows the configuration."""
     with pytest.raises(ConfigurationError, match="your oauth_cb raised RefusedError: AccessDenied") as caught:

@@ -21,7 +21,6 @@ from safeproducer.kafka.arguments import is_no_name
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.properties import canonical, connection_settings
 from safeproducer.policy.client_reports import MANY, TopicMetadata, described, partitions_of
-from safeproducer.policy.expiry import Told, told
 from safeproducer.policy.replication import Replicas
 from safeproducer.policy.window import BROKER_CONFIG, TOPIC_CONFIG, Announcement, Config, Source, announcement
 from safeproducer.runtime import forks
@@ -95,16 +94,15 @@ class Admin:
                 found[key] = _lasting(error)
         return found
 
-    def window(self, node: int, topic: str) -> tuple[Announcement, Told | None]:
-        """The announcement of `node` for `topic`, or why there is none; what it says of producer IDs beside that."""
+    def window(self, node: int, topic: str) -> Announcement:
+        """The announcement of `node` for `topic`, or why there is none."""
         resources = [_resource(node), _resource(topic)]
         try:
             answers = self._admin.describe_configs(resources, request_timeout=self._timeout)
             broker, about_topic = (answers[resource].result(self._timeout * 2) for resource in resources)
         except KafkaException as error:
-            return Announcement(None, Source.ASSUMED, f"broker {node} did not tell: {_lasting(error)}"), None
-        found = announcement(node, _entry(broker, BROKER_CONFIG), _entry(about_topic, TOPIC_CONFIG))
-        return found, told(node, values(broker))
+            return Announcement(None, Source.ASSUMED, f"broker {node} did not tell: {_lasting(error)}")
+        return announcement(node, _entry(broker, BROKER_CONFIG), _entry(about_topic, TOPIC_CONFIG))
 
     def takes_create_time(self, topic: str) -> bool:
         """Whether the records of `topic` keep their own timestamps, which is Kafka's default; so if nobody tells."""

@@ -187,7 +187,7 @@ def _questions(
     asker = Asker(admin, answered, sender.works, notifications.trouble)
     expirations = IdExpirations(delivery, holds.cluster, asker, topics, notifications, known)
     refresh = min(REFRESH, delivery.metadata_refresh / 2)
-    windows = Windows(delivery.own.window, refresh, holds.cluster, asker, notifications.window, expirations.heard)
+    windows = Windows(delivery.own.window, refresh, holds.cluster, asker, notifications.window)
     holds.cluster.outdated.connect(lanes_to_ask, metadata.tell)
     updates.connect(sender.asks(lambda engine: engine.route.hold, None))
     replication = Replication(delivery, holds.cluster, metadata, asker, topics, notifications)

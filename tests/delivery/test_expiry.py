@@ -285,24 +285,6 @@ def test_the_horizon_is_asked_for_after_a_minute(
         assert len(forgetful.log("t")) == 2
 
 
-def test_an_expiration_that_came_with_windows_is_not_asked_for_again(
-    forgetful: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With several lanes leaders were asked before; it does not count sooner than a minute, as otherwise."""
-    asked: list[Any] = []
-    monkeypatch.setattr(id_expirations, "NOT_BEFORE", 3.0)
-    monkeypatch.setattr(id_expirations.IdExpirations, "_ask_expiration", lambda *_: asked.append("again"))
-    with made(SafeProducer, forgetful, **{"safeproducer.mode": "held", "safeproducer.ordering": "key"}) as producer:
-        send_one(producer, "t", b"first")
-        found = engine_of(producer).questions.expirations
-        serve(producer, lambda: found.known.answers)
-        assert found.current is None
-        serve(producer, lambda: found.current)
-        assert found.current is not None
-        assert found.current.seconds == AGE_MS / 1000
-    assert not asked
-
-
 def test_day_old_timestamps_are_told_once_for_each_topic(
     forgetful: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -91,7 +91,7 @@ def test_broker_1_is_asked_by_one_request(
 ) -> None:
     """One request, to that broker, for itself and the topic."""
     arrange(cluster)
-    said, _ = asks.window(1, "t")
+    said = asks.window(1, "t")
     assert (said.value, said.source) == (value, source)
     assert [(entry.broker, entry.outcome) for entry in cluster.journal("DescribeConfigs")] == [(1, "answered")]
 
@@ -99,20 +99,18 @@ def test_broker_1_is_asked_by_one_request(
 def test_each_broker_answers_for_itself(cluster: FakeCluster, asks: Admin) -> None:
     """What a topic inherits is the answering broker's own value."""
     inherited(cluster)
-    assert [asks.window(node, "t")[0].value for node in (1, 2, 1)] == [9, 12, 9]
+    assert [asks.window(node, "t").value for node in (1, 2, 1)] == [9, 12, 9]
     assert [entry.broker for entry in cluster.journal("DescribeConfigs")] == [1, 2, 1]
 
 
 def test_an_upgraded_broker_is_heard(cluster: FakeCluster, asks: Admin) -> None:
     """Nothing of an earlier answer is kept."""
     old_with_a_topic_of_20(cluster)
-    assert asks.window(1, "t")[0].value is None
+    assert asks.window(1, "t").value is None
     cluster.set_kip_1269(1, True)
-    assert asks.window(1, "t")[0] == Announcement(
-        20, Source.TOPIC, "the topic's producer.state.batches.to.retain is 20"
-    )
+    assert asks.window(1, "t") == Announcement(20, Source.TOPIC, "the topic's producer.state.batches.to.retain is 20")
     cluster.set_topic_config("t", TOPIC_RETAINS, "8")
-    assert asks.window(1, "t")[0].value == 8
+    assert asks.window(1, "t").value == 8
 
 
 @pytest.mark.parametrize(
@@ -125,7 +123,7 @@ def test_an_upgraded_broker_is_heard(cluster: FakeCluster, asks: Admin) -> None:
 def test_without_rights_it_asks_once_and_says_why(cluster: FakeCluster, asks: Admin, code: int, name: str) -> None:
     """Rights do not come back within a second."""
     cluster.fail_next("DescribeConfigs", code, 9)
-    said, _ = asks.window(1, "t")
+    said = asks.window(1, "t")
     assert (said.value, said.source) == (None, Source.ASSUMED)
     assert said.reason.startswith(f"broker 1 did not tell: {name}: ")
     assert len(cluster.journal("DescribeConfigs")) == 1
@@ -133,7 +131,7 @@ def test_without_rights_it_asks_once_and_says_why(cluster: FakeCluster, asks: Ad
 
 def test_a_topic_that_is_not_there_is_asked_for_once(cluster: FakeCluster, asks: Admin) -> None:
     """It has just been deleted, say."""
-    said, _ = asks.window(1, "gone")
+    said = asks.window(1, "gone")
     assert said.value is None
     assert "UNKNOWN_TOPIC_OR_PART" in said.reason
     assert len(cluster.journal("DescribeConfigs")) == 1
@@ -145,7 +143,7 @@ def test_an_error_that_may_pass_is_raised(cluster: FakeCluster, asks: Admin) -> 
     cluster.fail_next("DescribeConfigs", REQUEST_TIMED_OUT, 1)
     with pytest.raises(KafkaException, match="REQUEST_TIMED_OUT"):
         asks.window(1, "t")
-    assert asks.window(1, "t")[0].value == 20
+    assert asks.window(1, "t").value == 20
 
 
 @pytest.mark.parametrize("node", [2, 7], ids=["stopped", "not in the cluster"])
@@ -170,7 +168,7 @@ def test_the_admin_client_logs_in_as_the_producer_does() -> None:
             "sasl.password": "secret",
             "enable.idempotence": True,
         }
-        assert Admin(config).window(1, "t")[0].value == 5
+        assert Admin(config).window(1, "t").value == 5
         assert [entry.user for entry in cluster.journal("DescribeConfigs")] == ["alice"]
         with pytest.raises(KafkaException) as raised:
             Admin({**config, "sasl.password": "wrong"}, 0.3).window(1, "t")

@@ -104,11 +104,11 @@ class ScriptedCluster:
         self.asked.append(keys)
         return {key: self.described.get(key, {}) for key in keys}
 
-    def window(self, node: int, topic: str) -> tuple[Announcement, None]:
+    def window(self, node: int, topic: str) -> Announcement:
         """What a broker says of its window."""
         size = self.windows.get((node, topic))
         config = None if size is None else Config(str(size))
-        return announcement(node, config and Config("5"), config), None
+        return announcement(node, config and Config("5"), config)
 
     def move(self, tp: TopicPartition, node: int) -> None:
         if self.leaders[tp] != node:

@@ -119,10 +119,10 @@ class Odd:
     def __init__(self, *raises: Exception) -> None:
         self.raises = list(raises)
 
-    def window(self, node: int, topic: str) -> tuple[Announcement, None]:
+    def window(self, node: int, topic: str) -> Announcement:
         if self.raises:
             raise self.raises.pop(0)
-        return Announcement(20, Source.LEADER, "it says so"), None
+        return Announcement(20, Source.LEADER, "it says so")
 
 
 @pytest.mark.parametrize("error", [TimeoutError(), ValueError("99 is not a valid ConfigSource"), KeyError("t")])

@@ -11,7 +11,7 @@ from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations, Known
 from safeproducer.policy.client_reports import PartitionMetadata
-from safeproducer.policy.expiry import DAY, PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, Source, told
+from safeproducer.policy.expiry import DAY, PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, Source
 from safeproducer.policy.throttle import Throttle
 from safeproducer.runtime import clock
 from safeproducer.settings.config import parse
@@ -218,13 +218,6 @@ def test_a_client_that_raises_harms_no_turn(rig: Rig) -> None:
     rig.brokers.says[1] = 20.0
     rig.look(60)
     assert rig.seconds == 20
-
-
-def test_an_answer_with_windows_is_not_asked_for_again(rig: Rig) -> None:
-    rig.expirations.heard(told(1, {PRODUCER_ID_CONFIG: "20000"}))
-    assert rig.seconds is None
-    rig.look(61)
-    assert (rig.brokers.asked, rig.seconds) == ([], 20)
 
 
 def test_a_given_horizon_asks_nobody(rigs: Rigs) -> None:

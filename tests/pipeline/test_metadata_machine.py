@@ -228,8 +228,8 @@ class LanesMachine(RuleBasedStateMachine):
         self.windows.ask(self, Question(WHAT, leader, "t"))  # type: ignore[arg-type]
         assert self.windows.budget(tp, self.now).size == max(LEAST, WINDOWS[leader] or 0)
 
-    def window(self, node: int, topic: str) -> tuple[Announcement, None]:
-        return Announcement(WINDOWS[node], Source.LEADER, "it says so"), None
+    def window(self, node: int, topic: str) -> Announcement:
+        return Announcement(WINDOWS[node], Source.LEADER, "it says so")
 
     @invariant()
     def one_truth(self) -> None:

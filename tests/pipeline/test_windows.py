@@ -27,12 +27,12 @@ class Leaders:
         self.asked: list[int] = []
         self.meanwhile: list[Callable[[], object]] = []
 
-    def window(self, node: int, topic: str) -> tuple[Announcement, None]:
+    def window(self, node: int, topic: str) -> Announcement:
         self.asked.append(node)
         if self.meanwhile:
             self.meanwhile.pop()()
         source = Source.LEADER if node == 1 else Source.ASSUMED
-        return Announcement(20 if node == 1 else None, source, "it says so"), None
+        return Announcement(20 if node == 1 else None, source, "it says so")
 
 
 class Rig:

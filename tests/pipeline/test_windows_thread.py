@@ -29,10 +29,10 @@ class Brokers:
         self.says: dict[int, int | None] = {1: 20, 2: 8}
         self.asked: list[tuple[int, str]] = []
 
-    def window(self, node: int, topic: str) -> tuple[Announcement, None]:
+    def window(self, node: int, topic: str) -> Announcement:
         self.asked.append((node, topic))
         value = self.says[node]
-        return Announcement(value, Source.ASSUMED if value is None else Source.LEADER, f"broker {node}"), None
+        return Announcement(value, Source.ASSUMED if value is None else Source.LEADER, f"broker {node}")
 
 
 def statistics(leader: int, epoch: int = 0, state: str = "UP", *tps: TopicPartition) -> Statistics:

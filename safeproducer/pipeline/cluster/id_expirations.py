@@ -1,9 +1,9 @@
 """For how long the leaders in use remember this producer's ID (KIP-854), and what follows from that.
 
 No broker is asked before the native producer has lived for a minute, so that a crash loop asks none; then hourly, and
-new leaders at once. What brokers say of it when they are asked for windows counts, too. Where statistics have told no
-leader yet, the cluster is asked who leads, every five minutes: statistics are not read with
-safeproducer.mode=passthrough, and who takes native producers over may end before they come.
+new leaders at once. Where statistics have told no leader yet, the cluster is asked who leads, every five minutes:
+statistics are not read with safeproducer.mode=passthrough, and who takes native producers over may end before they
+come.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Known:
 
 @dataclass(eq=False)
 class IdExpirations:
-    """`look()` on the sender's thread; `heard()` and `notes()` from any; the asker's thread admin. It takes no lock.
+    """`look()` on the sender's thread; `notes()` from any; the asker's thread admin. It takes no lock.
 
     - `current`: None before anything is known, without idempotence, and with safeproducer.expiry=off.
     - `timestamps`: those that applications gave.
@@ -192,12 +192,6 @@ class IdExpirations:
         setting = f"safeproducer.expiry={own.expiry}" if delivery.owns_timeout else f"safeproducer.mode={own.mode}"
         return f"Until then retries go on, and may write twice ({setting})"
 
-    def heard(self, told: Told) -> None:
-        """What a broker said, also when it was asked for something else."""
-        if self._not_before != NEVER:
-            self.known.due[told.node] = clock.monotonic() + _REFRESH
-            self.known.answers[told.node] = told
-
     def _ask_expiration(self, admin: Admin, question: Question) -> float | None:
         node, at = cast("int", question.node), clock.monotonic()
         self._put_off(self.known.due, node)
@@ -205,7 +199,8 @@ class IdExpirations:
             configs = admin.configs([node, *(topics := self._led_by(node, at))])
             self._cluster.read(configs, at)
             found = configs[node]
-            self.heard(unreadable(node, found) if isinstance(found, str) else expiry.told(node, found))
+            told = unreadable(node, found) if isinstance(found, str) else expiry.told(node, found)
+            self.known.answers[node], self.known.due[node] = told, clock.monotonic() + _REFRESH
         except KafkaException as error:
             cause, before = error.args[0], self.known.answers.get(node)
             if before is None or before.producer_id is None:  # else it is as before, as far as is known

@@ -14,7 +14,6 @@ from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.cluster.cluster_view import ClusterView, next_step
 from safeproducer.policy.client_reports import NO_EPOCH
-from safeproducer.policy.expiry import Told
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.policy.window import Announcement, Source, Window, said
 from safeproducer.runtime import clock
@@ -34,7 +33,6 @@ class Windows:
     - `fixed`: safeproducer.window when it is a number; then nobody is asked.
     - `refresh`: seconds after which an announcement is asked for again; believed for twice as long.
     - `changed(tp, before, after)`: a window has another size.
-    - `heard(told)` gets what a broker says of producer IDs in the same answer (KIP-854).
     """
 
     _fixed: int | None
@@ -42,7 +40,6 @@ class Windows:
     _cluster: ClusterView
     _asker: Asker
     _changed: Callable[[TopicPartition, Window, Window], None]
-    _heard: Callable[[Told], None] = lambda told: None
     _told: dict[TopicPartition, Window] = field(default_factory=dict)
     """The windows of the partitions in use, as they were told."""
 
@@ -76,7 +73,7 @@ class Windows:
         at, asked, partitions = clock.monotonic(), next_step(), self._cluster.partitions
         without_epoch = [tp for tp in self._led(node, topic) if partitions.info(tp).epoch == NO_EPOCH]
         try:
-            answer, told = admin.window(node, topic)
+            answer = admin.window(node, topic)
         except KafkaException as error:
             cause, before = error.args[0], self._cluster.broker_info(node).windows.get(topic)
             if before is None or before.window.at is None:  # else that is believed until it is too old
@@ -87,8 +84,6 @@ class Windows:
         if any(tp in led and partitions.info(tp).epoch != NO_EPOCH for tp in without_epoch):
             return 0.0  # the answer may be of an older epoch than the one that was learnt meanwhile
         self._cluster.said(node, topic, said(answer, asked, at))
-        if told is not None:
-            self._heard(told)
         if not led:
             return NEVER
         if any(self._cluster.window(tp, NEVER, at)[2] > asked for tp in led):

@@ -5,7 +5,7 @@ import math
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -105,15 +105,12 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         found |= {"cluster": brokers, "limits": [_LIMITS] if embedded else []}
         show(experiment, found, screen)
         if args.keep and not stop:
-            _keep(topic, settings, stop, screen.note if screen.json_output else screen.result)
+            tell = screen.note if screen.json_output else screen.result
+            tell(f"The cluster stays until Ctrl-C, for any client, with the topic {topic}:")
+            tell(f"bootstrap.servers = {settings['bootstrap.servers']}")
+        while args.keep and not stop:  # Ctrl-C is then no failure
+            time.sleep(0.1)
     return int(found["exit_code"])
-
-
-def _keep(topic: str, settings: Mapping[str, Any], stop: StopRequest, tell: Callable[[str], None]) -> None:
-    tell(f"The cluster stays until Ctrl-C, for any client, with the topic {topic}:")
-    tell(f"bootstrap.servers = {settings['bootstrap.servers']}")
-    while not stop:  # Ctrl-C is then no failure
-        time.sleep(0.1)
 
 
 def _records(args: argparse.Namespace, in_steps: bool, embedded: bool) -> list[Line]:

@@ -83,18 +83,14 @@ def show(
     cluster = examined.cluster
     if not screen.quiet:
         if cluster.brokers:
-            _draw_brokers(screen, cluster.brokers)
+            times = ["not told" if (time := one.told.producer_id) is None else span(time) for one in cluster.brokers]
+            rows = [(str(one.number), one.address, time) for one, time in zip(cluster.brokers, times, strict=True)]
+            screen.table("brokers", ("broker", "address", "remembers an idle ID for"), rows)
             _draw_topics(screen, cluster.topics)
         for topic in cluster.topics if by_partition else ():
             _draw_partitions(screen, topic, examined.host)
         _draw_host(screen, examined.host)
     draw_findings(screen, findings, failed=failure is not None)
-
-
-def _draw_brokers(screen: Screen, brokers: Sequence[BrokerCensus]) -> None:
-    times = ["not told" if (time := one.told.producer_id) is None else span(time) for one in brokers]
-    rows = [(str(one.number), one.address, time) for one, time in zip(brokers, times, strict=True)]
-    screen.table("brokers", ("broker", "address", "remembers an idle ID for"), rows)
 
 
 def _by_size(topic: TopicCensus) -> tuple[int, int, str]:

@@ -105,7 +105,9 @@ def make(changes: Sequence[Change], settings: Mapping[str, Setting], screen: Scr
         facts = facts_of({}, writer.configs(brokers, timeout), writer.topic_configs(topics, timeout))
         unseen = [one for one in changes if not shows(facts, one)]
         if not unseen or (again and time.monotonic() >= began + timeout):
-            return [_not_seen(one) for one in unseen]
+            texts = [f"{one.config} of {one.of} was changed, and does not show it." for one in unseen]
+            cure = "Look again: safeproducer replication status."
+            return [Finding(Severity.WARNING, "replication-change-not-seen", text, cure) for text in texts]
         if not again and time.monotonic() >= began + min(_HIDDEN, timeout):
             again = True  # spaces in a list, which brokers compare and do not show
             if lists := [_whole(facts, one) for one in unseen if one.operation == "SUBTRACT"]:
@@ -134,9 +136,3 @@ def shows(facts: Facts, change: Change) -> bool:
 
 def _side(config: str) -> Side:
     return Side(config.partition(".")[0])
-
-
-def _not_seen(change: Change) -> Finding:
-    text = f"{change.config} of {change.of} was changed, and does not show it."
-    cure = "Look again: safeproducer replication status."
-    return Finding(Severity.WARNING, "replication-change-not-seen", text, cure)

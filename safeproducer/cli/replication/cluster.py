@@ -69,7 +69,10 @@ def read_cluster(settings: Mapping[str, Setting], screen: Screen, timeout: float
         with BrokerQuestions(settings, addresses, timeout, _WHAT) as questions:  # a broker may close who rests
             after = questions.sizes(brokers)
     except AskError as error:
-        raise _failure(error.code, str(error)) from error
+        why, code = f"{advice('_TRANSPORT', str(error))} {_WHAT} was not read.", "_TRANSPORT"
+        if error.code == "CLUSTER_AUTHORIZATION_FAILED":
+            why, code = f"{_WHAT} cannot be read: the user needs DESCRIBE on the cluster.", "no-right"
+        raise Failure(why, code=code) from error
     seen = {tp: added for tp, added in ongoing.items() if tp in known}
     return Cluster(
         replace(facts_of(known, limits, listed), bytes_in=_bytes_in(known, before, after)),
@@ -88,12 +91,6 @@ def refused(of: int | str, error: Refusal, done: str, right: str, made: str = ""
         code, why = "no-right", f"the user needs {right} on {at}."
     text = f"The throttle of {kind} {of} cannot be {done}: {why} {made}"
     return Failure(text.rstrip(), code=code, exit_code=exit_code)
-
-
-def _failure(code: str, text: str) -> Failure:
-    if code == "CLUSTER_AUTHORIZATION_FAILED":
-        return Failure(f"{_WHAT} cannot be read: the user needs DESCRIBE on the cluster.", code="no-right")
-    return Failure(f"{advice('_TRANSPORT', text)} {_WHAT} was not read.", code="_TRANSPORT")
 
 
 def _bytes_in(known: Mapping[TopicPartition, Replicas], before: _Sizes, after: _Sizes) -> dict[TopicPartition, float]:

@@ -100,14 +100,10 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         if not screen.json_output:
             draw_findings(screen, unseen, failed=True)
             screen.result("The changes were made.")
-    return _end(args.action, document, screen)
-
-
-def _end(action: str, document: Document, screen: Screen) -> int:
     code = exit_code(document["findings"])
     if screen.json_output:
         told = {**document, "findings": [finding.document() for finding in document["findings"]]}
-        screen.result_json({"command": "replication", "action": action, "exit_code": code, **told})
+        screen.result_json({"command": "replication", "action": args.action, "exit_code": code, **told})
     return code
 
 

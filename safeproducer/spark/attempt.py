@@ -72,8 +72,9 @@ class Attempt:
         self._pace = Pace(options.deadline, clock.monotonic())
         self._patience: Patience | None = None  # none while no row is on its way
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> Failure | None:
-        """Write all rows and wait for their reports. Returns what went wrong; then the producer is closed."""
+    def write(self, batches: Iterator[pa.RecordBatch]) -> TaskTotals | Failure:
+        """Write all rows and wait for their reports. Returns what it did, or what went wrong; then the producer is
+        closed."""
         for batch in batches:
             goes_on = self._attempted(self._write_batch, batch)
             del batch
@@ -85,7 +86,7 @@ class Attempt:
         interrupted = after.interrupted - self._before.interrupted
         missing = self._rows - self._aside.codes.total() - self._delivered(after)
         if not (self._failed or self._ended or after.unresolved or interrupted or missing):
-            return None
+            return self._totals(after)
         self._failed.ended_by = None if self._ended is None else self._ended.code
         self._worker.end()  # what has no report yet gets it now
         return self._failure(self._worker.counts())
@@ -308,10 +309,8 @@ class Attempt:
 
     # --- telling -----------------------------------------------------------------------------------------------------
 
-    def totals(self, started: float) -> TaskTotals:
-        """The totals of an attempt that wrote all its rows; it began at `started`."""
+    def _totals(self, after: Counts) -> TaskTotals:
         worker = self._worker
-        after = worker.counts()
         delivered = after.by_topic - self._before.by_topic - Counter({self._aside.policy.topic or "": self._aside.sent})
         by_topic = {name: TopicTotals(rows, delivered[name], size) for name, (rows, size) in self._by_topic.items()}
         return TaskTotals(
@@ -324,7 +323,6 @@ class Attempt:
             delivered=self._delivered(after),
             bytes=sum(topic.bytes for topic in by_topic.values()),
             topics=by_topic,
-            seconds=clock.monotonic() - started,
             seconds_without_room=self._without_room,
             throttled=dict(worker.throttled),
             client_errors=worker.client_errors,

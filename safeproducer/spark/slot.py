@@ -132,18 +132,17 @@ class _Session:
 
     def _write(self) -> Print | Failure:
         self._worker.kafka.begin_transaction()
-        attempt = Attempt(self._worker, self._options, self._task)
-        failure = attempt.write(self._noted())
-        if failure is None:
-            self.totals = replace(attempt.totals(clock.monotonic()), ids_used=0, producer="new")
+        written = Attempt(self._worker, self._options, self._task).write(self._noted())
+        if isinstance(written, TaskTotals):
+            self.totals = replace(written, ids_used=0, producer="new")
             return self._rows
-        reason, fenced = failure.reason or "", next((code for code in failure.codes if code in FENCED), None)
+        reason, fenced = written.reason or "", next((code for code in written.codes if code in FENCED), None)
         if fenced is not None:
             reason = self._failure(fenced, reason).reason or ""
-        elif DENIED in failure.codes:
+        elif DENIED in written.codes:
             reason = explained(DENIED, reason, self._sink, self._options.topic or "TOPIC")
         # Who reads what is committed never sees what was delivered.
-        return replace(failure, delivered=0, not_written=failure.rows, unknown=0, reason=reason)
+        return replace(written, delivered=0, not_written=written.rows, unknown=0, reason=reason)
 
     def _commit(self, marker: Marker) -> None:
         self._positions.send_to(self._worker.kafka, self._task.partition, marker.batch, marker.text())

@@ -52,37 +52,32 @@ def write_task(batches: Iterable[pa.RecordBatch], options: Options, task: Task) 
         filled = _filled(map(handed_over.note, with_rows), options.topic)
         written: TaskTotals | Failure
         if filled is None:
-            written = TaskTotals(task.partition, task.attempt, seconds=clock.monotonic() - started)
+            written = TaskTotals(task.partition, task.attempt)
         else:
             names, rest = filled
             del filled  # it holds payloads, and a frame that raises must not show them
-            written = _written(names, rest, options, task, started)
+            written = _written(names, rest, options, task)
     finally:
         handed_over.end()
     if isinstance(written, Failure):
         raise KafkaWriteError(written)
-    return replace(written, rows_before=handed_over.before())
+    return replace(written, rows_before=handed_over.before(), seconds=clock.monotonic() - started)
 
 
-def _written(
-    names: list[str], batches: Iterator[pa.RecordBatch], options: Options, task: Task, started: float
-) -> TaskTotals | Failure:
+def _written(names: list[str], batches: Iterator[pa.RecordBatch], options: Options, task: Task) -> TaskTotals | Failure:
     """The totals or the failure of writing `batches`, the first of which has rows for the topics `names`."""
     try:
         worker = producers.take(options, names)
     except TaskEndedError as ended:
         return Failure(task.partition, task.attempt, codes={ended.code: 1}, reason=ended.reason)
     try:
-        attempt = Attempt(worker, options, task)
-        failure = attempt.write(batches)
+        written = Attempt(worker, options, task).write(batches)
     except BaseException:
         worker.end()
         raise
-    if failure is not None:
-        return failure
-    totals = attempt.totals(started)
-    producers.keep(worker, options.idle_ms)
-    return totals
+    if isinstance(written, TaskTotals):
+        producers.keep(worker, options.idle_ms)
+    return written
 
 
 class HandedOver:

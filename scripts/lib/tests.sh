@@ -38,6 +38,7 @@ brokers=(
     integration/test_alerts.py
 )
 spark=(
+    integration/test_spark_exactly_once.py
     integration/test_spark_doors.py
     integration/test_spark_kafka.py
     integration/test_spark_faults.py

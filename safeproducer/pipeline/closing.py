@@ -33,8 +33,8 @@ _AFTER_ERROR = 5.0  # seconds within which the failure of a record is taken for 
 def await_proof(engine: Engine) -> Exception | None:
     """Wait for statistics before close() ends a producer whose records have all failed; what a callback raised.
 
-    Only they tell of a record that was given a partition whether it was in a request, once a broker was reached. Not
-    where nothing can be proven.
+    Only they tell of a record that was given a partition whether it was in a request, once a broker was reached. The
+    wait is left out where nothing can be proven.
     """
     raised = None
     interval, gate = engine.updates.interval, engine.gate
@@ -152,7 +152,7 @@ class Closing:
         self._report: CloseReport | None = None
         """The answer of close(), which counts once the engine is closed."""
         self._ends: Release | None = None
-        """What is to be ended then."""
+        """Native producers that end then."""
         self._failed_before: int | None = None
         """Records that had failed when a close() began to purge."""
         self._loss_reported = False

@@ -40,7 +40,7 @@ inside librdkafka it would take reports with it, and a destructor's flush() woul
 
 @dataclass(slots=True, eq=False, repr=False)
 class Questions:
-    """What brokers are asked, on two threads: `metadata` asks who leads and for replicas, `asker` all else."""
+    """Brokers are asked on two threads: `metadata` asks who leads and for replicas, `asker` all else."""
 
     asker: Asker
     windows: Windows

@@ -386,7 +386,7 @@ class Serving:
     def release_when_idle(self, now: float) -> None:
         """On the sender's thread, for an application that only polls.
 
-        What is destroyed then may call this producer: not on this thread.
+        An object that is destroyed then may call this producer: not on this thread.
         """
         due, before = self._released
         if now < due:

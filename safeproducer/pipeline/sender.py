@@ -53,7 +53,7 @@ class SenderWork(Protocol):
 
 
 class SenderTask:
-    """Something to be done between two turns. What it raises is raised by Sender.run()."""
+    """Something to be done between two turns. Its exception is raised by Sender.run()."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self._call = call

@@ -62,7 +62,7 @@ class Asker(BackgroundThread):
     _alive: Callable[[], bool]
     _trouble: Trouble = lambda kind, what: None
     _wanted: dict[Question, tuple[Ask, float, int]] = field(default_factory=dict)
-    """Who asks, until when this is wanted, and since which step an older answer is of no use."""
+    """The one that asks, until when this is wanted, and since which step an older answer is of no use."""
     _asked: dict[Question, _Asked] = field(default_factory=dict)
     _bell: InterruptSafeEvent = field(default_factory=InterruptSafeEvent)
     _stopped: bool = False

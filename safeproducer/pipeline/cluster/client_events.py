@@ -153,7 +153,7 @@ class ClientEvents:
 
     @interrupts.called_natively
     def on_batch_lane_error(self, error: KafkaError) -> None:
-        """Not for the application: the direct lane tells of the same brokers, if it is in use."""
+        """The application is not told: the direct lane tells of the same brokers, if it is in use."""
         fatal = error.fatal() or error.code() == KafkaError._FATAL
         (self.on_fatal if fatal else self._note)(error)
 

@@ -105,7 +105,7 @@ class Partitions:
         return self._infos.get((topic, partition), _UNHEARD).leader
 
     def leaders(self, topic: str, partition: int) -> set[int]:
-        """Brokers that may lead a record of it, none while one is not known: without a partition, all of the topic."""
+        """Brokers that may lead a record of it: of one whose partition is not known, all that lead one of the topic."""
         numbers = range(self.count(topic)) if partition == UNPLACED else (partition,)
         found = {self.leader(topic, number) for number in numbers}
         return {node for node in found if node is not None} if None not in found else set()
@@ -138,7 +138,7 @@ class Partitions:
             self._look(topic, replicas, max(at, self.looked_at.get(topic, at)))
 
     def learn_replicas(self, topic: str, told: TopicMetadata, at: float) -> None:
-        """What no lane has heard: replicas only, not who leads."""
+        """An answer that no lane has heard: replicas only, not who leads."""
         for partition, found in told.items():
             self._change((topic, partition), partial(PartitionInfo.with_replicas, told=found, at=at))
         if told:
@@ -260,7 +260,7 @@ class ClusterView:
             self.attempts[tp] = known.seen(row.sent, row.in_flight, before.at, after.at, 0 if vague else 2 * new - 1)
 
     def heard(self, topic: str, lane: int | None, asked_at: float, told: TopicMetadata) -> bool:
-        """What this lane was told of a topic, None for the first one. Whether it knows all partitions now."""
+        """This lane was told of a topic, None for the first one. Whether it knows all partitions now."""
         self._asked_at[topic] = clock.monotonic()
         if told:
             self.partitions.missing.pop(topic, None)

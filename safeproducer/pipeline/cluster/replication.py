@@ -314,7 +314,7 @@ class Replication:
             self._notifications.warn(self._cluster.addressed(f"{found.sentence}. {found.cure}"))
 
     def _measure(self, now: float) -> None:
-        """What this producer sends. A silent partition gets no bytes, and will get as many as before."""
+        """The bytes that this producer sends. A silent partition gets no bytes, and will get as many as before."""
         at, before, rates_before = self._sent
         if now < at + _MEASURED:
             return
@@ -326,7 +326,7 @@ class Replication:
 
 
 def _same(told: ReplicationSnapshot) -> tuple[object, ...]:
-    """What is told when it changes."""
+    """Changes of these are told."""
     return told.state, told.moving, told.left_over, told.broker, told.delays
 
 

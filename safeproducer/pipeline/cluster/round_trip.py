@@ -44,7 +44,7 @@ class RoundTrip:
         return self._counters.totals()[1]
 
     def guess(self, distance: float) -> None:
-        """What is known before statistics are: each answer took that long, or longer."""
+        """Each answer took that long, or longer: statistics are not there yet."""
         delivery = self._delivery
         if not self.long and delivery.idempotent and not delivery.transactional:
             distance = min(distance, self.seconds or distance)

@@ -205,7 +205,7 @@ class RecordBuffer:
 
     @property
     def queued(self) -> int:
-        """What len(producer) says of what is here and in the lanes."""
+        """The part of len(producer) that is here and in the lanes."""
         return self.records + self._lanes.events
 
     @property

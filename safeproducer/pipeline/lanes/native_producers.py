@@ -25,7 +25,7 @@ from safeproducer.settings.config import Settings, explain_refusal
 
 
 class Owner(NamedTuple):
-    """Who is told. Each runs on the thread that serves the native producer."""
+    """The owner is told. Each runs on the thread that serves the native producer."""
 
     error: Callable[[KafkaError], object]
     throttle: Callable[[ThrottleEvent], object]

@@ -228,7 +228,7 @@ class DeliveryCounters:
         self._reporting = Reporting(only_errors, self.errors, self.report_queue, explained, offset_proves, [], [])
 
     def not_interrupted(self) -> None:
-        """What a call raised was no signal handler's."""
+        """A call raised what is no signal handler's."""
         self.interrupts -= 1
 
     def open(self, topic: Any) -> TopicCounters:

@@ -312,8 +312,8 @@ def left_by(engine: Engine) -> Left | None:
     lanes += [(lane.client.native, lane.log) for lane in wrote]
     if not (lanes and all(lane.is_sound for lane in (direct, *wrote) if lane is not None)):
         return None
-    known, ended, distance = engine.questions.expirations.known, _ended(engine), holds.round_trip.seconds
-    given = None if direct is None else direct.given
+    expirations, ended, distance = engine.questions.expirations, _ended(engine), holds.round_trip.seconds
+    known, given = expirations.known, None if direct is None else direct.given
     return Left(Key.of(settings), settings.cluster, settings.ids.reuse, lanes, distance, known, ended, given)
 
 

@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import chain
-from typing import Any, Self
+from typing import Any
 
 from safeproducer.cli.common.admin_settings import AskError, OpenTransaction, RememberedId, admin_settings
 from safeproducer.cli.common.broker_connection import BrokerConnection, refusal
@@ -21,7 +21,7 @@ Producers = Sequence[RememberedId] | AskError
 """Those that a leader remembers for a partition, or why it does not tell."""
 
 
-class BrokerQuestions:
+class BrokerQuestions(ExitStack):
     """One connection to each broker. Its questions raise AskError.
 
     `settings` are librdkafka's, `addresses` those of all brokers; what any may answer, the first that does is asked.
@@ -33,24 +33,16 @@ class BrokerQuestions:
         self, settings: Mapping[str, Setting], addresses: Mapping[int, str], timeout: float, what: str
     ) -> None:
         translated = admin_settings(settings, what)
+        super().__init__()
         self._brokers = {number: BrokerConnection(at, translated, timeout) for number, at in addresses.items()}
         self._timeout = timeout
+        for broker in self._brokers.values():
+            self.callback(broker.close)
         try:
             self._any("ApiVersions", {})
         except AskError as error:
             self.close()
             raise Failure(f"{advice('_TRANSPORT', str(error))} {what} was not read.", code="_TRANSPORT") from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """A question meanwhile has no answer."""
-        for broker in self._brokers.values():
-            broker.close()
 
     def producers(self, broker: int, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Producers]:
         """Return what this broker keeps for each of these partitions. Several threads may ask a broker each at once."""

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from safeproducer.cli.common.stop import Failure
@@ -21,14 +22,10 @@ REDACTED = "[redacted]"
 class Redactor:
     """Replaces secret values in text, also of settings whose name is misspelt."""
 
-    def __init__(self, settings: Mapping[str, object] | None = None) -> None:
-        self._secrets: list[str] = []
-        self.learn((settings or {}).items())
-
-    def learn(self, settings: Iterable[tuple[str, object]]) -> None:
-        """Add the secrets of these settings; longer ones are replaced first, so none shows through another."""
-        self._secrets += [value for name, value in settings if isinstance(value, str) and value and is_sensitive(name)]
-        self._secrets.sort(key=len, reverse=True)
+    def __init__(self, settings: Mapping[str, object] = MappingProxyType({})) -> None:
+        """Longer secrets are replaced first, so none shows through another."""
+        found = (value for name, value in settings.items() if isinstance(value, str) and value and is_sensitive(name))
+        self._secrets = sorted(found, key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
         """Return the text without any secret that is known by now."""

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from safeproducer.cli.common.screen import Screen
+from safeproducer.cli.common.screen import Redactor, Screen
 from safeproducer.cli.common.stop import Failure
 from safeproducer.kafka.properties import is_sensitive
 
@@ -125,7 +125,7 @@ def read_settings(args: argparse.Namespace, screen: Screen, *, transactions: boo
         settings.update(read_config_file(path))
     given = dict(_pair(number, text) for number, text in enumerate(args.config, start=1))
     settings.update(given)
-    screen.redact.learn(settings.items())
+    screen.redact = Redactor(settings)
     for name in filter(is_sensitive, given):
         where = "on the command line, where every user of this machine can read it"
         screen.note(f"{name} is {where}: put it into a --config-file.")

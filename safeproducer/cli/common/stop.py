@@ -1,6 +1,7 @@
 """A command ends by a Failure with one sentence, or by signals: the first Ctrl-C or SIGTERM asks it to finish."""
 
-import signal
+from contextlib import ExitStack
+from signal import SIGINT, SIGTERM, Signals, signal
 from types import FrameType
 from typing import Self
 
@@ -20,23 +21,19 @@ class Failure(Exception):  # noqa: N818 - it is an outcome shown to a person, no
         self.exit_code = exit_code
 
 
-class StopRequest:
+class StopRequest(ExitStack):
     """Handles SIGINT and SIGTERM while it is entered; truthy from the first signal on.
 
     The first signal is only noted, so nothing is interrupted half done and the command finishes in its own
     time. The second raises KeyboardInterrupt wherever the main thread is.
     """
 
-    def __init__(self) -> None:
-        self.signal: signal.Signals | None = None
+    signal: Signals | None = None
 
     def __enter__(self) -> Self:
-        self._previous = {one: signal.signal(one, self._handle) for one in (signal.SIGINT, signal.SIGTERM)}
+        for one in (SIGINT, SIGTERM):
+            self.callback(signal, one, signal(one, self._handle))
         return self
-
-    def __exit__(self, *_: object) -> None:
-        for one, handler in self._previous.items():
-            signal.signal(one, handler)
 
     def __bool__(self) -> bool:
         return self.signal is not None
@@ -49,4 +46,4 @@ class StopRequest:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
             raise KeyboardInterrupt
-        self.signal = signal.Signals(number)
+        self.signal = Signals(number)

@@ -51,7 +51,7 @@ class BrokerQuestions(ExitStack):
             topics.setdefault(topic, []).append(number)
         asked = [{"name": topic, "partition_indexes": numbers} for topic, numbers in topics.items()]
         answer = self._ask(broker, "DescribeProducers", {"topics": asked})
-        return dict.fromkeys(partitions, ()) | {tp: _producers(one) for tp, one in _partitions(answer)}
+        return {tp: _producers(one) for tp, one in _partitions(answer)}
 
     def moved(self, found: Mapping[TopicPartition, Producers]) -> dict[TopicPartition, Producers]:
         """All that the leaders of now keep for partitions whose leader has moved meanwhile, as far as they tell."""

@@ -68,7 +68,7 @@ def _ask_one(
     for start in range(0, len(partitions), _PARTITIONS):
         asked = partitions[start : start + _PARTITIONS]
         try:
-            put(ask(broker, asked))
+            put(dict.fromkeys(asked, ()) | ask(broker, asked))
         except AskError as error:  # a broker that is gone refuses the next ones at once
             put(dict.fromkeys(asked, error))
         except BaseException as error:

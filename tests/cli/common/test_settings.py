@@ -27,6 +27,7 @@ MARKER = "MARKER-s3cret"
         (r"a\:b\=c=\u00e9\t.", {"a:b=c": "é\t."}),
         ("a=1\na=2", {"a": "2"}),
         ("p=#not!a comment", {"p": "#not!a comment"}),
+        ("a=1\n \t\n\\\n#b", {"a": "1", "#b": ""}),
     ],
 )
 def test_properties_are_read_as_java_reads_them(text: str, settings: dict[str, str]) -> None:

@@ -33,7 +33,9 @@ def test_an_id_counts_once() -> None:
     assert [one.ids for one in found.partitions] == [2, 1, 0]
 
 
-@pytest.mark.parametrize(("sequences", "small"), [((SMALL - 1,), 1), ((SMALL,), 0), ((0, SMALL), 0), ((0, 5), 1)])
+@pytest.mark.parametrize(
+    ("sequences", "small"), [((SMALL - 1,), 1), ((SMALL,), 0), ((0, SMALL), 0), ((SMALL, 0), 0), ((0, 5), 1)]
+)
 def test_an_id_is_small_where_it_is_small_in_each_partition(sequences: Sequence[int], small: int) -> None:
     """One that writes to a partition only now and then is a producer that lives."""
     assert count(*([state(1, sequence)] for sequence in sequences)).small_ids == small

@@ -128,7 +128,7 @@ LANES = [Pattern("lanes", f"b.py:{line} in run", 9, "9 in 3 s, lanes", "Set lane
 OF_REQUEST = Pattern("one-per-request", "a.py:7 in view", 120, "120 in 50 s, one a request", "Make one producer.")
 USED, IDLE = LedgerCensus("k1:9092 as User:a", 101, 36.0), LedgerCensus("k2:9092 as User:a", 5, 0.0)
 ASKED = LedgerCensus("k1", 9, 0.0, asked=True)
-TAKEN = [taken(NOON + 5), taken(NOON + 9), taken(NOON + 3600), taken(NOON, 4)]
+TAKEN = [*map(taken, (NOON + 5, NOON - 59, NOON - 61, NOON + 3600)), taken(NOON, 4)]
 AT_MINIMUM, BELOW = warning("in-sync-at-minimum"), error("in-sync-below-minimum")
 GONE, MOVES = TWO._replace(alive=frozenset({1, 2})), info("replication-move", topic="t")
 MOVE_UNREAD = Unread("which replicas move", "DESCRIBE on the cluster", "CLUSTER_AUTHORIZATION_FAILED", "refused")

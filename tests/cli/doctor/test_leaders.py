@@ -9,9 +9,11 @@ from safeproducer.cli.common.admin_settings import AskError, RememberedId
 from safeproducer.cli.doctor.cluster import Answers, ask_leaders
 from safeproducer.policy.types import TopicPartition
 
+UNTOLD = 42
+
 
 class Brokers:
-    """Answer for each partition with one ID, its number; this one is gone."""
+    """Answer for each partition but one with one ID, its number; this one is gone."""
 
     def __init__(self, gone: int | None = None) -> None:
         self.gone = gone
@@ -23,7 +25,7 @@ class Brokers:
             self.asked.append((broker, partitions))
         if broker == self.gone:
             raise AskError("_TRANSPORT", "gone", of_broker=True)
-        return {one: [RememberedId(one[1], 0, 0.0)] for one in partitions}
+        return {one: [RememberedId(one[1], 0, 0.0)] for one in partitions if one[1] != UNTOLD}
 
 
 def topic(name: str, partitions: int) -> list[TopicPartition]:
@@ -36,7 +38,8 @@ def test_each_leader_is_asked_for_its_partitions_in_few_questions() -> None:
     brokers, seen = Brokers(), []
     led = {1: topic("a", 500), 2: topic("b", 300), 3: topic("c", 200)}
     answers = ask_leaders(brokers.ask, led, seen.append)
-    assert answers == {one: [(one[1], 0, 0.0, False, False)] for partitions in led.values() for one in partitions}
+    assert [(told[0][0] if told else UNTOLD) for told in answers.values()] == [number for _, number in answers]
+    assert set(answers) == {one for partitions in led.values() for one in partitions}
     assert len(brokers.asked) == 20
     assert all(set(partitions) <= set(led[broker]) for broker, partitions in brokers.asked)
     assert (seen[-1], sorted(seen)) == (1000, seen)

@@ -25,7 +25,7 @@ _SIZE = struct.Struct(">i")
 
 
 def refusal(code: int, text: str | None = None, *, of_broker: bool = False) -> AskError:
-    """What a broker refused by this number of Kafka's; `text` is what it says to it."""
+    """Return what a broker refused by this number of Kafka's; `text` is what it says to it."""
     error = KafkaError(code)
     return AskError(error.name(), text or error.str(), of_broker=of_broker)
 

@@ -54,7 +54,7 @@ class BrokerQuestions(ExitStack):
         return {tp: _producers(one) for tp, one in _partitions(answer)}
 
     def moved(self, found: Mapping[TopicPartition, Producers]) -> dict[TopicPartition, Producers]:
-        """All that the leaders of now keep for partitions whose leader has moved meanwhile, as far as they tell."""
+        """Return what the leaders of now keep for partitions whose leader has moved meanwhile, as far as they tell."""
         moved = [tp for tp, one in found.items() if isinstance(one, AskError) and one.code == _NOT_LEADER]
         told: dict[TopicPartition, Producers] = {}
         with suppress(AskError):
@@ -68,7 +68,7 @@ class BrokerQuestions(ExitStack):
         return {tp: one["adding_replicas"] for tp, one in _partitions(answer)}
 
     def open_transactions(self, brokers: Sequence[int]) -> list[OpenTransaction]:
-        """Of which these are the coordinators, and which this user may describe; the oldest first."""
+        """Return those of which these are the coordinators, and which this user may describe; the oldest first."""
         described = []
         for broker in brokers:
             answer = _checked(self._ask(broker, "ListTransactions", {"state_filters": ["Ongoing"]}))

@@ -114,7 +114,7 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
 
 
 def _records(args: argparse.Namespace, in_steps: bool, embedded: bool) -> list[Line]:
-    """The records to send. Raises Failure for arguments that do not fit together."""
+    """Return what to send. Raises Failure for arguments that do not fit together."""
     if min(it for it in (args.partitions, args.records, 1) if it is not None) < 1:
         raise Failure("--partitions and --records must be at least 1.")
     if in_steps and args.partitions not in (None, PARTITIONS):
@@ -147,7 +147,7 @@ def _close(producer: SafeProducer) -> None:
 
 
 def document(experiment: Experiment, steps: Mapping[str, Proof], log: Log, took: float) -> dict[str, Any]:
-    """What was sent, compared with the log that was read back in so many seconds."""
+    """Compare what was sent with the log that was read back in so many seconds."""
     records, stop = experiment.records, experiment.stop
     partitions, by_step = compare(records, log), compare(records, log, by_step=True)
     total, delivered = total_of(partitions), [record for record in records if record.fate == "delivered"]

@@ -146,7 +146,7 @@ def _merged(one: _Id, other: _Id) -> _Id:
 
 
 def _counts(ids: Collection[_Id], now: float) -> dict[str, Any]:
-    """The IDs that topics and partitions tell of."""
+    """Count what topics and partitions tell of IDs."""
     ages = [max(0.0, now - one.last) for one in ids]
     return {
         "small_ids": sum(one.small for one in ids),

@@ -87,7 +87,7 @@ _NO_LEADER = AskError("LEADER_NOT_AVAILABLE", "it has no leader", of_broker=Fals
 def look(
     settings: Mapping[str, Setting], screen: Screen, timeout: float, names: Sequence[str], lines: Mapping[int, str]
 ) -> tuple[ClusterCensus, Failure | None]:
-    """All that was read of these topics, or of all; and why not more: nobody answers, IDs cannot be read, no such topic.
+    """Return what was read of these topics, or all, and why not everything was.
 
     `lines`: ID -> line of code that this host's ledger knows.
     """
@@ -139,7 +139,7 @@ def _topics(reader: ClusterReader, names: Sequence[str], timeout: float) -> tupl
 def _ask(
     settings: Mapping[str, Setting], screen: Screen, timeout: float, topics: Mapping[str, Topic], cluster: ClusterCensus
 ) -> tuple[Answers, ClusterCensus]:
-    """The states that leaders remember, and the census with moves and open transactions."""
+    """Ask for what leaders remember; return it, and the census with moves and open transactions."""
     led: dict[int, list[TopicPartition]] = {}
     for name, topic in topics.items():
         for partition, one in topic.partitions.items():

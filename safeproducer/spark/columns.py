@@ -239,8 +239,8 @@ def _binary(column: Any) -> Any:
 
 
 def words_of(column: Any) -> tuple[Any, Any, Any]:
-    """Of a column of texts or bytes: the words of eight bytes that begin at each byte of it, with zeros behind the last
-    text; where each text begins; and how long it is. Null is empty."""
+    """The words of eight bytes that begin at each byte of a column of texts, with zeros behind the last one; where each
+    text begins; and how long it is. Null is empty."""
     large = (column.cast(pa.large_string()) if pa.types.is_string(column.type) else column).cast(pa.large_binary())
     _, offsets, data = large.buffers()
     ends = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]

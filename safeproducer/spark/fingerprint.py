@@ -25,7 +25,7 @@ _SHIFTS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
 def fingerprint(columns: Columns, fixed_topic: str | None = None) -> Print:
-    """Of these rows, which all go to `fixed_topic` unless they have a column with topics."""
+    """The fingerprint of these rows, which all go to `fixed_topic` unless they have a column with topics."""
     if columns.rows > 1 and pc.sum(columns.size).as_py() > _AT_ONCE:
         half = columns.rows // 2
         first = fingerprint(columns.slice(0, half), fixed_topic)

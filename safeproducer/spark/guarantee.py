@@ -46,7 +46,7 @@ _NEEDS = "an exactly-once sink needs"
 
 @dataclass(frozen=True, slots=True)
 class ExactlyOnce:
-    """Values of the options. `transaction_timeout`: seconds. `adopt_from`: the micro-batch at which it takes over."""
+    """The options. `transaction_timeout`: seconds. `adopt_from`: the micro-batch at which it takes over."""
 
     sink_id: str
     slots: int
@@ -66,7 +66,7 @@ class ExactlyOnce:
         return f"{self.sink_id}-slots"
 
     def settings(self, slot: int | str) -> dict[str, str]:
-        """Of librdkafka, for the producer of this slot."""
+        """Settings of librdkafka, for the producer of this slot."""
         return {
             "transactional.id": f"{self.sink_id}-{slot}",
             "transaction.timeout.ms": str(self.transaction_timeout * 1000),

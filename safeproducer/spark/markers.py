@@ -1,4 +1,4 @@
-"""What a slot's task and the driver decide by markers. Pure: others ask the brokers.
+"""The decisions of a slot's task and of the driver by markers. Pure: others ask the brokers.
 
 A marker commits with the rows of its slot: the offset of a consumer group, whose metadata say which micro-batch of
 which query they were, how many, and the sum of their hashes.
@@ -67,7 +67,7 @@ class Marker:
 
 
 class Step(Enum):
-    """What a task does next; each is answered before the next one.
+    """The next step of a task; each is answered before the next one.
 
     INIT: fence earlier attempts, and let the coordinator settle what they left. READ: the marker. COUNT: the rows,
     without sending one. WRITE: begin a transaction, send the rows, and wait for each.

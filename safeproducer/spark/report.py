@@ -47,7 +47,7 @@ class TopicTotals:
 
 @dataclass(frozen=True)
 class TaskTotals(WhoWrote):
-    """What one attempt of one task did. As in BatchReport, and:
+    """The account of one attempt of one task. As in BatchReport, and:
 
     - `producer`: "new", "reused", or "none" for a task without rows.
     - `producer_ids`: of all lanes of the producer, over its life. One is known half a second after it was taken at the

@@ -77,7 +77,7 @@ def _commit(owner: NativeProducer, positions: Positions, partition: int, marker:
 
 
 def _markers(config: dict[str, object], sink: ExactlyOnce) -> list[Marker | None]:
-    """Of all its slots. A worker may have died with a transaction open: the coordinator tells none until it ends."""
+    """The markers of all slots. A worker may have died with a transaction open: none is told until it ends."""
     with closing(Positions(config, sink.group, sink.marker_topic, sink.transaction_timeout + _WITHIN)) as markers:
         return [Marker.of(*one, sink) for one in markers.committed(range(sink.slots))]
 

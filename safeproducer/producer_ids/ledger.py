@@ -113,7 +113,7 @@ def content_of(path: str, size: int = -1) -> bytes:
 
 
 _open: set[weakref.ref[FileIO]] = set()
-"""Files that rounds have open. A child that is forked meanwhile closes them, or it would keep the lock of its parent."""
+"""Files that rounds have open. A child that is forked meanwhile closes them: it would keep the lock of its parent."""
 
 
 def _in_child() -> None:

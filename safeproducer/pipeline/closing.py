@@ -322,13 +322,12 @@ class Closing:
         Not those whose report came and was not polled: they are written.
         """
         counters = self._engine.counters
-        written = counters.acknowledged()
-        counted = counters.report_queue.reports.counted()
-        unresolved = counters.outstanding(self._engine.queued)[0] - len(written) - counted - taken
+        written, acknowledged = counters.written().total(), counters.acknowledged()
+        unresolved = counters.outstanding(self._engine.queued)[0] - written - taken
         if unresolved <= 0:
             return None
         observed = self._engine.route.observed
-        open_records = observed.open.difference(map(record_of, written)) if observed else ()
+        open_records = observed.open.difference(map(record_of, acknowledged)) if observed else ()
         text = (
             f"{unresolved} record(s) accepted by a SafeProducer made at {self._info.site} were lost at {reason}: they "
             f"have no delivery report and are of unknown outcome. Call flush() or close() before letting the producer "

@@ -483,7 +483,7 @@ def test_an_acknowledgement_that_was_not_polled_ends_its_span_with_the_producer(
         cluster.wait(lambda cluster: len(cluster.log("t")) == 7, 20)
         counters = engine_of(producer).counters
         deadline = time.monotonic() + 20
-        while len(counters.acknowledged()) + counters.report_queue.reports.counted() < 7:
+        while counters.written().total() < 7:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         if cycle:

@@ -297,15 +297,11 @@ class DeliveryCounters:
 
     def written(self) -> Counter[TopicPartition]:
         """How many records of each partition are certainly written, and wait for a poll() to be counted."""
-        proves = self._reporting.offset_proves
-        return self.report_queue.reports.by_partition(
-            self.topics.copy(),
-            lambda error, message: error is None and (not proves or message.offset() is not None),
-        )
+        return self.report_queue.reports.by_partition(self.topics.copy(), self._is_written)
 
     def acknowledged(self) -> list[Callable[..., Any]]:
-        """The reports of records that are certainly written, which wait for a poll()."""
-        proves = self._reporting.offset_proves
-        return [
-            run for run, message in self.report_queue.reports.delivered() if not proves or message.offset() is not None
-        ]
+        """Their reports, but for those of records that need only be counted."""
+        return [run for run, error, message in self.report_queue.reports.each() if self._is_written(error, message)]
+
+    def _is_written(self, error: KafkaError | None, message: Message) -> bool:
+        return error is None and not (self._reporting.offset_proves and message.offset() is None)

@@ -13,7 +13,7 @@ Reports that are kept for later: served while the application does not poll, or 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
@@ -203,16 +203,10 @@ class Reports:
         self.bunches.extend(map(itemgetter(0), zip(bunches, iter(others.popleft, None), strict=False)))
         self._wake()
 
-    def delivered(self) -> Iterator[tuple[Run, Any]]:
-        """(callable, message) of each report that waits and has no error."""
-        for bunch in self.bunches.copy():
-            if isinstance(bunch, Bunch) and bunch.first is None and bunch.size is not None:
-                for message in bunch.seconds.copy():
-                    yield bunch.run, message
-
-    def counted(self) -> int:
-        """How many delivered records wait to be counted."""
-        return sum([bunch.waiting for bunch in self.bunches.copy() if isinstance(bunch, CountedBunch)])
+    def each(self) -> list[Report]:
+        """Those of records that wait, but for records that need only be counted."""
+        records = [bunch for bunch in self.bunches.copy() if isinstance(bunch, Bunch) and bunch.size is not None]
+        return [(bunch.run, bunch.first, message) for bunch in records for message in bunch.seconds.copy()]
 
     @interrupts.runs_reports
     def run(self, most: float = NEVER) -> int:

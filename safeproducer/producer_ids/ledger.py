@@ -241,12 +241,13 @@ class Ledger:
 
     def sweep(self) -> None:
         """Delete ledgers in which nobody counted for two hours. Each FakeCluster has new ports, and so a new ledger."""
-        for path in self._paths()[0]:
+        for directory in map(os.path.dirname, self._paths()[0]):
             with suppress(OSError):  # another process deletes, too
-                for other in os.scandir(os.path.dirname(path)):
-                    age = abs(clock.time() - other.stat(follow_symlinks=False).st_mtime)
-                    if other.name.endswith(SUFFIX) and other.path != path and age >= LATEST:
-                        os.unlink(other.path)
+                for name in os.listdir(directory):
+                    path = os.path.join(directory, name)
+                    age = abs(clock.time() - os.lstat(path).st_mtime)
+                    if name.endswith(SUFFIX) and name != self._name and age >= LATEST:
+                        os.unlink(path)
 
 
 def name_of(identity: tuple[str, str]) -> str:

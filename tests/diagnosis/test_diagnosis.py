@@ -716,6 +716,15 @@ def test_what_librdkafka_asks_for_as_it_lost_a_broker_tells_no_error(lost: int) 
     assert ("KAFKA_STORAGE_ERROR" in told) is not bool(lost)
 
 
+def test_what_leaders_refuse_is_counted_from_the_first_statistics_on() -> None:
+    """Those of a new producer show three attempts, and the next one comes a second later."""
+    cluster = ClusterView(parse(({"bootstrap.servers": "x"},), {}).delivery, Throttle())
+    for at, sent, age in (100.5, 3, 0.1), (101.0, 4, 0.6):
+        cluster.update(DIRECT_LANE, statistics(at, sent, age, 0))
+    (told,) = cluster.sick(("t", 0), 101.0)
+    assert not re.search("[A-Z_]{9,}", told.sentence)  # metadata are asked for at first whatever is answered
+
+
 def test_no_broker_is_blamed_for_an_id_by_statistics_that_are_old() -> None:
     """It was, on a long link, where a busy machine had shown none since the first ones."""
     old, lasts = (

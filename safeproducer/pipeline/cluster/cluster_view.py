@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from operator import add
@@ -40,6 +41,7 @@ next_step = count(1).__next__
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 _BROKER = re.compile(r"\b[Bb]roker (\d+)\b(?! \()")
+_EACH = 0.5  # seconds between statistics
 _AGAIN = 2.5  # seconds within which a connection that was lost goes on to be: statistics come each second
 Configs = tuple[float, Mapping[str, str | None] | str]
 """When they were asked for; those of a topic or broker that concern replication, or which right is missing."""
@@ -227,8 +229,10 @@ class ClusterView:
             if broker.rtt_floor is not None and max(broker.rtt_floor, self.broker_info(node).late[0]) >= SLOW:
                 quickest = partial(BrokerInfo.quickest, seconds=broker.rtt_floor, at=statistics.at)
                 change(self._brokers, node, _NEW, quickest)
-        if before is not None and statistics.producer_id is not None:  # else no acknowledgement is counted
-            self._note_attempts(lane, before, statistics)
+        if statistics.producer_id is not None:  # else no acknowledgement is counted
+            self._note_attempts(
+                lane, before or replace(statistics, at=statistics.at - _EACH, partitions={}), statistics
+            )
         topics: dict[str, dict[int, PartitionMetadata]] = {topic: {} for topic in changed_topics(before, statistics)}
         for (topic, partition), entry in statistics.partitions.items() if topics else ():
             if topic in topics and partition >= 0:
@@ -255,8 +259,9 @@ class ClusterView:
             if (known := self.attempts.get(tp)) is None or known.lane != lane:
                 known = Attempts(lane, was.sent)
             new = after.metadata_ages.get(tp[0], NEVER) < after.at - before.at
-            # What this library asks for tells nothing, nor what librdkafka asks for as it has lost a broker.
-            vague = new and max([self._asked_at.get(tp[0], -NEVER), *cut.values()]) > before.at - SETTLES
+            # What this library asks for tells nothing, nor what librdkafka asks for at first, or as it lost a broker.
+            at_first = not before.partitions
+            vague = new and (at_first or max([self._asked_at.get(tp[0], -NEVER), *cut.values()]) > before.at - SETTLES)
             self.attempts[tp] = known.seen(row.sent, row.in_flight, before.at, after.at, 0 if vague else 2 * new - 1)
 
     def heard(self, topic: str, lane: int | None, asked_at: float, told: TopicMetadata) -> bool:

@@ -27,6 +27,7 @@ PLAYED = (
     "leader silent, held",
     "buffer full",
 )
+KEYLESS = "record without a key"
 WITHOUT_A_KEY = Case(
     small_records("compacted", {"cleanup.policy": "compact"}, b"x", "a", None, "b"),
     "3 failed, lately with _?INVALID_",
@@ -73,11 +74,11 @@ def alone() -> Iterator[KafkaCluster]:
         yield cluster
 
 
-@pytest.mark.parametrize("name", [*PLAYED, "record without a key"])
+@pytest.mark.parametrize("name", [*PLAYED, KEYLESS])
 def test_the_true_cause_is_told(alone: KafkaCluster, name: str) -> None:
     """As with FakeCluster."""
     try:
-        play(CASES.get(name, WITHOUT_A_KEY), Scene(alone.bootstrap, Control(alone)))
+        play({**CASES, KEYLESS: WITHOUT_A_KEY}[name], Scene(alone.bootstrap, Control(alone)))
     finally:
         alone.nodes[1].resume()
 

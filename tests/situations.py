@@ -830,7 +830,7 @@ CASES = {
         error="too large",
         logs=r"nothing is sent until broker 2",
     ),
-    "batch of tiny records too large": Case(
+    "batch of small records too large": Case(
         small_records("tiny", {"max.message.bytes": "1000"}, b"x" * 100, *"abcdefghijkl"),
         r"12 failed, lately .*12 record.s. of tiny \[0\] were refused with MSG_SIZE_TOO_LARGE",
         "",

@@ -16,6 +16,7 @@ from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
 
 Leaders = Callable[[str, int], set[int]]  # who may lead a partition; nobody while that is not known
+Seen = Mapping[int, float]  # broker -> when it was last connected, if it is
 Windows = Mapping[TopicPartition, str]  # how many batches of a partition may be under way, as a clause
 
 
@@ -114,7 +115,7 @@ class ClientError:
         again = replace(self, since=before.since, times=before.times + 1, gap=self.at - before.at)
         return replace(again, sentence=said.sentence, cure=said.cure, vague=said.vague)
 
-    def is_over(self, connected: Mapping[int, float], delivered: int, now: float) -> bool:
+    def is_over(self, connected: Seen, delivered: int, now: float) -> bool:
         """By when each broker was last seen connected, and how many records have been delivered.
 
         A broker that is named is over its trouble only when it is connected itself: others may acknowledge meanwhile.
@@ -186,12 +187,7 @@ def cut(node: int, times: int, since: float, last: float) -> Cause:
 
 
 def of_errors(
-    errors: Iterable[ClientError],
-    cuts: Mapping[int, Cause],
-    connected: Mapping[int, float],
-    away: bool,
-    delivered: int,
-    now: float,
+    errors: Iterable[ClientError], cuts: Mapping[int, Cause], connected: Seen, away: bool, delivered: int, now: float
 ) -> Iterator[Cause]:
     """The last error of each broker, newest first, and cuts behind why; that none is reached is not told beside it."""
     found = sorted(errors, key=lambda error: -error.at)

@@ -213,11 +213,8 @@ class IdExpirations:
         leaders, read = self._cluster.partitions.leaders, self._cluster.configs
         topics = self._topics() if self._delivery.own.replication == "auto" else ()
         old = (topic for topic in topics if topic not in read or read[topic][0] < now - _REFRESH / 2)
-        return list(
-            islice(
-                (it for it in old if min(leaders(it, UNPLACED) or leaders(it, 0), default=None) == node), _MOST_CONFIGS
-            )
-        )
+        led = (it for it in old if min(leaders(it, UNPLACED) or leaders(it, 0), default=None) == node)
+        return list(islice(led, _MOST_CONFIGS))
 
     def _ask_leaders(self, admin: Admin, question: Question) -> float:
         known, now = self.known, clock.monotonic()

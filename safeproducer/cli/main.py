@@ -72,7 +72,14 @@ def _parser(whole: bool = True) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"safeproducer {version('safeproducer')}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, command in ((_more_commands() if whole else {}) | {"run": run}).items():
+    commands: dict[str, Any] = {"run": run}
+    if whole:
+        from safeproducer.cli.demo import command as demo  # noqa: PLC0415
+        from safeproducer.cli.doctor import command as doctor  # noqa: PLC0415
+        from safeproducer.cli.replication import command as replication  # noqa: PLC0415
+
+        commands = {"demo": demo, "doctor": doctor, "replication": replication, **commands}
+    for name, command in commands.items():
         subparser = subparsers.add_parser(
             name, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **command.PARSER
         )
@@ -80,14 +87,6 @@ def _parser(whole: bool = True) -> argparse.ArgumentParser:
         subparser.add_argument("--debug", action="store_true", help="show log messages and tracebacks")
         subparser.set_defaults(run=command.run)
     return parser
-
-
-def _more_commands() -> dict[str, Any]:
-    from safeproducer.cli.demo import command as demo  # noqa: PLC0415
-    from safeproducer.cli.doctor import command as doctor  # noqa: PLC0415
-    from safeproducer.cli.replication import command as replication  # noqa: PLC0415
-
-    return {"demo": demo, "doctor": doctor, "replication": replication}
 
 
 if __name__ == "__main__":

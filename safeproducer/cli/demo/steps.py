@@ -33,6 +33,7 @@ _MOVED, _HOT = 0, 2
 _NOT_LEADER = 6
 _ANSWERS = 3
 _SAMPLE_EVERY, _SLICE = 0.1, 0.02
+_THROTTLED = HoldReason.THROTTLED, HoldReason.PROBING
 _LATER = 400
 """The fault of a step comes behind this many of its records: while others are on their way."""
 _WINDOW, _ROUND_TRIP, _SECONDS, _KEYS = 20, 0.04, 2.5, 500
@@ -169,8 +170,9 @@ class Steps:
             while (early := started + number / rate - time.monotonic()) > 0:
                 self._experiment.serve(min(early, _SLICE))
             if time.monotonic() - looked > _SAMPLE_EVERY:
-                looked = time.monotonic()
-                self._sample(looked)
+                looked, rows = time.monotonic(), self._experiment.producer.snapshot().partitions
+                if held := {row.partition: row.held for row in rows if row.reason in _THROTTLED and row.held}:
+                    self._waiting[looked] = held
             record.step = self._number
             if not self._experiment.send(record, place(number)):
                 break
@@ -179,13 +181,6 @@ class Steps:
         """Wait for what is under way; the Produce requests to the brokers since the step began."""
         self._experiment.drain()
         return self._cluster.journal("Produce")[self._seen :]
-
-    def _sample(self, now: float) -> None:
-        """Note which records wait because of a throttle time."""
-        rows = self._experiment.producer.snapshot().partitions
-        waits = (HoldReason.THROTTLED, HoldReason.PROBING)
-        if held := {row.partition: row.held for row in rows if row.reason in waits and row.held}:
-            self._waiting[now] = held
 
 
 def of_flow(entries: Sequence[JournalEntry], brokers: Collection[int]) -> Proof:

@@ -68,22 +68,16 @@ class Host:
     @property
     def lines(self) -> dict[int, str]:
         """Producer ID -> the line of code that took it."""
-        return {
-            one.producer_id: one.line for ledger in self.joined for one in ledger.ids if one.producer_id is not None
-        }
+        known = [one for ledger in self.joined for one in ledger.ids]
+        return {one.producer_id: one.line for one in known if one.producer_id is not None}
 
     def unknown(self, begin: float, end: float) -> list[str]:
         """Lines that took an ID of this cluster in that time whose number is not known, once for each.
 
         librdkafka tells the number with its statistics: a producer that lives for less than half a second may miss it.
         """
-        return [
-            one.line
-            for ledger in self.ledgers
-            if ledger.asked
-            for one in ledger.ids
-            if one.producer_id is None and begin <= one.at < end
-        ]
+        asked = [one for ledger in self.ledgers if ledger.asked for one in ledger.ids]
+        return [one.line for one in asked if one.producer_id is None and begin <= one.at < end]
 
     @property
     def patterns(self) -> dict[str, Pattern]:

@@ -1,7 +1,7 @@
 """The configs that `throttle` and `clear` change. Entries of lists are appended and subtracted, so others' stay."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
 from safeproducer.cli.common.connection import BrokerErrors, opened
@@ -73,20 +73,17 @@ def to_clear(cluster: Cluster, target: Target) -> list[Change]:
 def rows(facts: Facts, changes: Sequence[Change]) -> list[Document]:
     found = []
     for of, config, operation, value in changes:
-        row: Document = {"topic": of, "broker": None, "config": config, "operation": operation.lower(), "value": value}
-        if isinstance(of, int):
-            found.append({**row, "topic": None, "broker": of, "before": facts.rates.get((of, _side(config)))})
-        else:
-            found.append({**row, "before": str(facts.lists[of, _side(config)])})
+        topic, broker = (None, of) if isinstance(of, int) else (of, None)
+        before = facts.rates.get((of, _side(config))) if isinstance(of, int) else str(facts.lists[of, _side(config)])
+        row: Document = {"topic": topic, "broker": broker, "config": config, "operation": operation.lower()}
+        found.append({**row, "value": value, "before": before})
     return found
 
 
-def kept_findings(kept: Rates) -> list[Finding]:
-    found = []
+def kept_findings(kept: Rates) -> Iterator[Finding]:
     for (broker, side), rate in sorted(kept.items()):
         text = f"{side('rate')} of broker {broker} stays {rate_text(rate)}: somebody has set it."
-        found.append(Finding(Severity.WARNING, "replication-rate-kept", text, "Give --replace.", broker=broker))
-    return found
+        yield Finding(Severity.WARNING, "replication-rate-kept", text, "Give --replace.", broker=broker)
 
 
 def make(changes: Sequence[Change], settings: Mapping[str, Setting], screen: Screen, timeout: float) -> list[Finding]:

@@ -120,12 +120,8 @@ class OpenTransaction(NamedTuple):
 
 
 class AskError(Exception):
-    """A question without an answer; `str()` is why, `code` librdkafka's name of the error where it has one.
+    """A question without an answer; `str()` is why, `code` librdkafka's name of the error where it has one."""
 
-    `of_broker`: no other question to this broker would be answered either.
-    """
-
-    def __init__(self, code: str, text: str, *, of_broker: bool) -> None:
+    def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
         self.code = code
-        self.of_broker = of_broker

@@ -24,10 +24,10 @@ _ITERATIONS = 4096
 _SIZE = struct.Struct(">i")
 
 
-def refusal(code: int, text: str | None = None, *, of_broker: bool = False) -> AskError:
+def refusal(code: int, text: str | None = None) -> AskError:
     """Return what a broker refused by this number of Kafka's; `text` is what it says to it."""
     error = KafkaError(code)
-    return AskError(error.name(), text or error.str(), of_broker=of_broker)
+    return AskError(error.name(), text or error.str())
 
 
 class BrokerConnection:
@@ -64,11 +64,11 @@ class BrokerConnection:
         except (OSError, EOFError, ValueError, KeyError) as error:
             where, late = "{}:{}".format(*self._address), isinstance(error, TimeoutError)
             why = f"{where} did not answer in time" if late else f"{where}: {error or type(error).__name__}"
-            self._error = AskError("_TIMED_OUT" if late else "_TRANSPORT", why, of_broker=True)
+            self._error = AskError("_TIMED_OUT" if late else "_TRANSPORT", why)
         except AskError as error:
             self._error = error
         if self._error is None:
-            raise refusal(KafkaError.UNSUPPORTED_VERSION, of_broker=True)
+            raise refusal(KafkaError.UNSUPPORTED_VERSION)
         self.close()
         raise self._error
 
@@ -85,12 +85,12 @@ class BrokerConnection:
         answer = self._exchange(connection, "SaslHandshake", {"mechanism": settings.mechanism}, ends)
         if answer["error_code"]:
             offered = f"The broker offers {', '.join(answer['mechanisms'])}, not {settings.mechanism}."
-            raise refusal(answer["error_code"], offered, of_broker=True)
+            raise refusal(answer["error_code"], offered)
 
         def send(token: bytes) -> bytes:
             told = self._exchange(connection, "SaslAuthenticate", {"auth_bytes": token}, ends)
             if told["error_code"]:
-                raise refusal(told["error_code"], told["error_message"], of_broker=True)
+                raise refusal(told["error_code"], told["error_message"])
             return bytes(told["auth_bytes"])
 
         log_in(settings, send)

@@ -15,8 +15,7 @@ from safeproducer.kafka.native import KafkaError
 from safeproducer.policy.types import TopicPartition
 
 _NONE = -1
-_OF_BROKER = (KafkaError.UNSUPPORTED_VERSION, KafkaError.REQUEST_TIMED_OUT, KafkaError.NETWORK_EXCEPTION)
-_NOT_CONTROLLER, _NOT_LEADER, _NO_SUCH_ID = "NOT_CONTROLLER", "NOT_LEADER_FOR_PARTITION", 105  # of transactions
+_NOT_LEADER, _NO_SUCH_ID = "NOT_LEADER_FOR_PARTITION", 105  # of transactions
 Producers = Sequence[RememberedId] | AskError
 """Those that a leader remembers for a partition, or why it does not tell."""
 
@@ -125,7 +124,7 @@ class BrokerQuestions(ExitStack):
                 return _checked(self._ask(broker, api, body, (ends - time.monotonic()) / min(left, 2)))
             except AskError as error:
                 last, left = error, left - 1
-                if not error.of_broker and error.code != _NOT_CONTROLLER:
+                if error.code.endswith("AUTHORIZATION_FAILED"):
                     break
         raise last
 
@@ -138,7 +137,7 @@ def _partitions(answer: Mapping[str, Any]) -> Iterator[tuple[TopicPartition, dic
 
 def _checked(answer: dict[str, Any]) -> dict[str, Any]:
     if code := answer.get("error_code", 0):
-        raise refusal(code, answer.get("error_message"), of_broker=code in _OF_BROKER)
+        raise refusal(code, answer.get("error_message"))
     return answer
 
 

@@ -81,7 +81,7 @@ _UNKNOWN_TOPIC = "UNKNOWN_TOPIC_OR_PART"
 _Told = TypeVar("_Told")
 _PATIENCE = 2.0
 """Seconds for each broker's own answer: by then another one has answered a question."""
-_NO_LEADER = AskError("LEADER_NOT_AVAILABLE", "it has no leader", of_broker=False)
+_NO_LEADER = AskError("LEADER_NOT_AVAILABLE", "it has no leader")
 
 
 def look(

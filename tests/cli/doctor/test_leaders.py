@@ -24,7 +24,7 @@ class Brokers:
         with self._lock:
             self.asked.append((broker, partitions))
         if broker == self.gone:
-            raise AskError("_TRANSPORT", "gone", of_broker=True)
+            raise AskError("_TRANSPORT", "gone")
         return {one: [RememberedId(one[1], 0, 0.0)] for one in partitions if one[1] != UNTOLD}
 
 

@@ -95,7 +95,7 @@ class CallbackErrors:
         """(what was raised, whether by a callback), which gets its traceback back."""
         if isinstance(error, StandIn):
             return error.taken(), True
-        for noted, traceback in tuple(self._raised):
+        for noted, traceback in self._raised.copy():
             if noted is error:
                 self._raised.clear()
                 noted.__traceback__ = traceback

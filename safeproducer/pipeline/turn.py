@@ -125,7 +125,7 @@ class Turns:
         updates.read_arrived()
         gate, buffer = holds.gate, dispatcher.record_buffer
         counts = gate.hold is not None or updates.skipped or holds.round_trip.long  # it takes long with many partitions
-        waiting = sum([it.waiting for it in tuple(buffer.busy.values())]) if counts else 0
+        waiting = sum([it.waiting for it in list(buffer.busy.values())]) if counts else 0
         if (
             gate.hold is not None
             and waiting
@@ -163,7 +163,7 @@ class Turns:
         self._tell(now)
         holds.round_trip.measure(now)
         self._look_for_splits()
-        waiting = tuple(dispatcher.record_buffer.busy.values()) if holds.gate.opened_at else ()
+        waiting = list(dispatcher.record_buffer.busy.values()) if holds.gate.opened_at else ()
         waits = holds.gate.hold is not None or any(map(holds.waited_for_id, waiting))
         renews = holds.direct is not None and holds.direct.failure is not None
         if holds.far and not (waits or renews):

@@ -156,7 +156,7 @@ class Backlogs:
         """No later than when the oldest unacknowledged record was accepted; None when there is none."""
         if self._outdated:
             self._outdated = False  # before the look: what changes meanwhile is looked at again
-            oldest = [row.history[0][2] for row in tuple(self._open.values()) if row.history]
+            oldest = [row.history[0][2] for row in list(self._open.values()) if row.history]
             self._earliest = min(oldest, default=None)
         return self._earliest
 
@@ -185,7 +185,7 @@ class Backlogs:
         """
         return frozenset(
             tp
-            for tp, row in tuple(self._open.items())
+            for tp, row in self._open.copy().items()
             if row.history
             and now - row.advanced_at >= patience
             and (row.refused or now - row.unanswered_since >= patience or now - answered(tp) >= patience)
@@ -193,10 +193,10 @@ class Backlogs:
 
     def old(self, now: float, age: float) -> frozenset[TopicPartition]:
         """Partitions with a record that was given `age` seconds ago."""
-        return frozenset(tp for tp, row in tuple(self._open.items()) if row.history and now - row.history[0][0] >= age)
+        return frozenset(tp for tp, row in self._open.copy().items() if row.history and now - row.history[0][0] >= age)
 
     def waiting(self) -> frozenset[TopicPartition]:
-        return frozenset(tp for tp, row in tuple(self._open.items()) if row.history)
+        return frozenset(tp for tp, row in self._open.copy().items() if row.history)
 
     def unacknowledged(self) -> int:
         """How many records the partitions with a backlog have at most."""

@@ -45,8 +45,8 @@ def _sends_nothing(told: Any, now: float) -> Cause | None:
 
 def coordinating(calls: Mapping[str, Call], statistics: Mapping[int, Any], now: float) -> Cause | None:
     """Why a call waits, by the last Statistics of each lane, or what does without a call; None when nothing does."""
-    if (call := next(iter(tuple(calls.values())), None)) is None:
-        first = min(tuple(statistics.values()), key=lambda one: one.asks_id[0], default=None)
+    if (call := next(iter(list(calls.values())), None)) is None:
+        first = min(list(statistics.values()), key=lambda one: one.asks_id[0], default=None)
         return first and _sends_nothing(first, now)
     found = statistics.get(DIRECT_LANE)
     told = found if found is not None and now < found.at + _RECENT else None

@@ -112,7 +112,7 @@ class LanePermits:
     @property
     def used(self) -> int:
         """How many permits lanes have taken, and not given back."""
-        return self._kept + sum(lane.permit is not None for lane in tuple(self._lanes))
+        return self._kept + sum(lane.permit is not None for lane in list(self._lanes))
 
     @property
     def paused(self) -> bool:
@@ -170,7 +170,7 @@ class LanePermits:
 
     def end(self, how: str, unsent: bool) -> None:
         """The producer ends: `how` as in Guard.note(). `unsent`: nothing was sent, certainly. The first call counts."""
-        for lane in tuple(self._lanes):  # the sender may add to it meanwhile
+        for lane in list(self._lanes):  # the sender may add to it meanwhile
             lane.end(how, unsent)
 
     def _refuse(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from contextlib import suppress
 from itertools import accumulate, islice
 from operator import itemgetter
 
@@ -211,7 +212,10 @@ class PartitionBuffer:
     def _take_first(self, count: int, room: int, extra: int, taken: list[HeldRecord]) -> None:
         """As take(), where all records stay on one lane."""
         records = self.records
-        first = list(islice(records, count))  # one step under the interpreter lock: any thread may append
+        first: list[HeldRecord] = []
+        while not first:
+            with suppress(RuntimeError):  # any thread may append, also between these two calls
+                first = list(islice(records, count))
         ends = list(accumulate([record[SIZE] + extra for record in first]))
         fit = max(1, bisect_right(ends, room))
         taken += first[:fit]

@@ -62,7 +62,7 @@ class OutdatedMetadata:
     def heard(self, topic: str, lane: int, asked_at: float) -> None:
         """This lane was told who leads the topic's partitions."""
         if unaware := self._unaware.get(lane):
-            for tp in [(topic, partition) for partition in tuple(self._asked_at.get(topic, ()))]:
+            for tp in [(topic, partition) for partition in list(self._asked_at.get(topic, ()))]:
                 if unaware.get(tp, NEVER) <= asked_at:
                     unaware.pop(tp, None)
 
@@ -98,7 +98,7 @@ class OutdatedMetadata:
 
     def forget(self, topic: str, wrong: Collection[int] = ()) -> None:
         """All other lanes agree, or there is no such topic any more."""
-        for lane, counts in tuple(self._counts.items()):
+        for lane, counts in self._counts.copy().items():
             if lane not in wrong:
                 counts.pop(topic, None)
         if not wrong:

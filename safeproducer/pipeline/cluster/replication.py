@@ -128,7 +128,7 @@ class Replication:
         for node in {self._cluster.partitions.leader(*tp) for tp in self._silent} if connected else ():
             self._asker.want(Question(REPLICAS, node, _LED), self._ask_leader, now, for_seconds=2 * SILENT)
         answered = self._cluster.partitions.looked_at
-        news = {topic: answered.pop(topic, at) for topic, at in tuple(answered.items())[:BUNCH]}
+        news = {topic: answered.pop(topic, at) for topic, at in list(answered.copy().items())[:BUNCH]}
         states = [(topic, at, self._by_topic.get(topic)) for topic, at in news.items()]
         if due := {topic: at for topic, at, state in states if state and (state.busy or at > state.judged)}:
             self._judge_all(due, now)
@@ -174,7 +174,7 @@ class Replication:
 
     def _ask_bunch(self, admin: Admin, question: Question) -> float:
         """Ask for all that are due; a lane for topics that are not told, or have another number of partitions."""
-        topics, at, partitions = tuple(self._due)[:BUNCH], clock.monotonic(), self._cluster.partitions
+        topics, at, partitions = list(self._due)[:BUNCH], clock.monotonic(), self._cluster.partitions
         found: dict[str, TopicMetadata] = {}
         with suppress(KafkaException):
             found = admin.replicas(topics) if topics else {}

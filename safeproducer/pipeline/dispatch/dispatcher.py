@@ -54,7 +54,7 @@ class Dispatcher(FactGatherer):
         records = self.record_buffer
         if records.pinned or self.quota_retry.rejections.count or self.busy:
             return False
-        return not (any(buffer.waiting for buffer in tuple(records.busy.values())) or records.waiting)
+        return not (any(buffer.waiting for buffer in list(records.busy.values())) or records.waiting)
 
     @property
     def busy(self) -> bool:
@@ -122,7 +122,7 @@ class Dispatcher(FactGatherer):
         due, waits = min(self.quota_retry.act(now), self.expiry.act(now)), 0
         lingers, rest_until = self.schedule.linger(now) > 0.0, now + LONGEST_REST
         occupied = set[int | None]()
-        for buffer in tuple(self.record_buffer.busy.values()):
+        for buffer in list(self.record_buffer.busy.values()):
             why = buffer.why
             if now < buffer.look_at < NEVER and (lingers or why is None or why.reason is not HoldReason.LINGER):
                 due = min(due, buffer.look_at)

@@ -112,7 +112,7 @@ class Expiry:
                     wanted[each].add(number)
         for buffer, numbers in wanted.items():
             for queue in buffer.queues():
-                places = [at for at, record in enumerate(tuple(queue)) if record[REPORT] in numbers]
+                places = [at for at, record in enumerate(queue.copy()) if record[REPORT] in numbers]
                 found.update(queue[at][REPORT] for at in places)
                 self._failures.take_back(len(places))
                 for before, at in enumerate(places):
@@ -137,7 +137,7 @@ class Expiry:
         keys = keys - {None}
         for buffer in filter(None, (buffers.get(tp), buffers.get((tp[0], UNPLACED)))):
             for queue in buffer.queues():
-                found = [at for at, record in enumerate(tuple(queue)) if not of_keys or record[KEY] in keys]
+                found = [at for at, record in enumerate(queue.copy()) if not of_keys or record[KEY] in keys]
                 for before, at in enumerate(found):
                     self._end(buffer, queue, KafkaError._PURGE_QUEUE, _BEHIND, at - before)
 
@@ -174,7 +174,7 @@ class Expiry:
         if deadline.rings(now):
             deadline.begin()
             due = min([self.purge_lane(lane, now) for lane in self._lanes], default=NEVER)
-            for buffer in tuple(self._record_buffer.busy.values()):
+            for buffer in list(self._record_buffer.busy.values()):
                 due = min(due, self._expire(buffer, now))
             deadline.end(due)
         return deadline.at

@@ -63,7 +63,7 @@ class FlushTimer:
     def trigger_flush(self, now: float) -> float:
         """Send partial batches, and again while they are not reported: a busy broker thread misses a trigger."""
         due, needed = NEVER, set[int]()
-        for batch, (buffer, at) in tuple(self._due.items()):
+        for batch, (buffer, at) in self._due.copy().items():
             if not batch.left or now - batch.at > self._guard:
                 self.discard(batch)
                 continue

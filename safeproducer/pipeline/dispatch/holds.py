@@ -110,7 +110,7 @@ class Holds:
         """Whether there is one for records of which none of their partition is on probation."""
         if self.gate.hold is not None or not self.cluster.holds_back:
             return self.gate.hold is not None
-        waits = self.apart and any(self.waits_apart(tp, now) for tp in tuple(self.apart))
+        waits = self.apart and any(self.waits_apart(tp, now) for tp in list(self.apart))
         waits = waits or self.direct is None or self.direct.limited
         return bool(waits) or self.prefers_batches or self.cluster.hinders(now)
 
@@ -167,7 +167,7 @@ class Holds:
         deadlines, direct = self.cluster.throttle.deadlines(now), self.direct
         differ = (direct is not None and direct.limited) or self.cluster.outdated.concerns_any(DIRECT_LANE, now)
         of_kind: dict[tuple[object, ...], Hold | None] = {}
-        for buffer in tuple(self.buffers.values()) if some is None else some:
+        for buffer in list(self.buffers.values()) if some is None else some:
             node = self.partitions.info(buffer.tp).leader
             alone = node not in deadlines and (differ or buffer.pinned or buffer.records)
             if alone or self.waits_apart(buffer.tp, now) is not None:

@@ -194,7 +194,7 @@ class Intake:
     @property
     def any_topic(self) -> str | None:
         """The name of a topic that records were accepted for, None before the first."""
-        return next(iter(tuple(self._topics)), None)
+        return next(iter(list(self._topics)), None)
 
     def release_reports(self) -> None:
         """Those of records that have ended: brokers know this producer's ID by now, or nobody may poll again."""

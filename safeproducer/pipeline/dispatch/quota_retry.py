@@ -56,7 +56,7 @@ class QuotaRetry:
     def act(self, now: float) -> float:
         """Put back what may go again, once nothing of its partition is under way; when to look again."""
         due = NEVER
-        for tp, rejected in tuple(self.rejections.tps.items()):
+        for tp, rejected in self.rejections.tps.copy().items():
             buffer = self._record_buffer.find(tp)
             under_way = buffer.unresolved or not self._record_buffer.has_left_direct(buffer, now)
             proven = not under_way and self._proven(tp, rejected)
@@ -73,7 +73,7 @@ class QuotaRetry:
 
     def give_up_all(self) -> None:
         """All that waits is to fail."""
-        for tp in tuple(self.rejections.tps):
+        for tp in list(self.rejections.tps):
             self._give_up(tp, self.rejections.take(tp))
 
     def _proven(self, tp: TopicPartition, rejected: RejectedPartition) -> bool:

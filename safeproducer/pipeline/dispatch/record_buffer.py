@@ -74,8 +74,8 @@ class RecordBuffer:
         return self._holds.buffers
 
     @property
-    def all(self) -> tuple[PartitionBuffer, ...]:
-        return tuple(self.buffers.values())
+    def all(self) -> list[PartitionBuffer]:
+        return list(self.buffers.values())
 
     def find(self, tp: TopicPartition) -> PartitionBuffer:
         """The buffer of this partition, which is opened if there is none."""
@@ -305,7 +305,7 @@ class RecordBuffer:
         records, size, most = self.records, self.bytes(), self._delivery.buffer
         free = most.records is None or records < most.records * ALWAYS_FREE
         free = free and (most.bytes is None or size < most.bytes * ALWAYS_FREE)
-        for waits in tuple(self.room_wanted):
+        for waits in self.room_wanted.copy():
             wake, records_then, size_then = waits
             if not (free or records < records_then or size < size_then):
                 continue
@@ -343,7 +343,7 @@ class RecordBuffer:
     def silent(self, now: float) -> set[TopicPartition]:
         """Partitions whose leaders owe an acknowledgement for longer than usual."""
         direct = self._holds.direct
-        owed = {buffer.tp for buffer in tuple(self.busy.values()) if self._holds.is_silent(buffer, now)}
+        owed = {buffer.tp for buffer in list(self.busy.values()) if self._holds.is_silent(buffer, now)}
         return owed if direct is None else owed | direct.silent
 
     def oldest(self) -> dict[TopicPartition, float]:

@@ -205,7 +205,7 @@ class ClientUpdates:
 
     def read_arrived(self) -> None:
         """On the sender's thread, the only one that acts on statistics."""
-        for lane in tuple(self._arrived):
+        for lane in list(self._arrived):
             if (text := self._arrived.pop(lane, None)) is None:  # a newer one comes
                 continue
             began, worked = clock.monotonic(), clock.thread_time()

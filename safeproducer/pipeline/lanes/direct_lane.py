@@ -62,7 +62,7 @@ class BatchCalls:
         while calls and calls[0].ended <= now:
             count = calls.popleft().count
             self._earlier += count
-        later = tuple(calls)
+        later = calls.copy()
         return BatchCount(
             self._earlier + sum(call.count for call in later if call.began <= now),
             self._earlier + sum(call.count for call in later if call.ended <= now),

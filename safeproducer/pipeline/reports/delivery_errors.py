@@ -150,7 +150,7 @@ class Failures:
     @property
     def _identity(self) -> tuple[int | None, int | None]:
         """Producer ID and epoch, when there has been only one: a report does not say which lane it comes from."""
-        identities = tuple(self._identities.items())
+        identities = list(self._identities.copy().items())
         return identities[0] if len(identities) == 1 and not self.many_lanes else (None, None)
 
     def sent_by_many(self) -> None:

@@ -130,12 +130,12 @@ class QuotaRejections:
 
     @property
     def bytes(self) -> int:
-        rejected = [rejection.record[SIZE] for each in tuple(self.tps.values()) for rejection in each.rejections.copy()]
+        rejected = [rejection.record[SIZE] for each in list(self.tps.values()) for rejection in each.rejections.copy()]
         return sum(rejected)
 
     def of_lane(self, lane: int) -> bool:
         """Whether records of this lane are here: their keys are bound to it."""
-        return any(rejection.lane == lane for rejected in tuple(self.tps.values()) for rejection in rejected.rejections)
+        return any(rejection.lane == lane for rejected in list(self.tps.values()) for rejection in rejected.rejections)
 
     def take(self, tp: TopicPartition) -> RejectedPartition:
         """Take out what was rejected of a partition."""

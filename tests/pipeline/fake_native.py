@@ -568,7 +568,8 @@ class FakeNative:
         if self.closed:
             return
         for toppar in tuple(self._toppars.values()):
-            late, batch = [], toppar.batch
+            late: list[NativeMessage] = []
+            batch = toppar.batch
             while self.timeout and toppar.queue and toppar.queue[0].enqueued + self.timeout <= self.time.now:
                 late.append(toppar.queue.popleft())
             if late:

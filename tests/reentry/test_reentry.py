@@ -6,15 +6,20 @@ list_topics() in a signal handler, abort the process as soon as another callback
 """
 
 import json
-import sys
+import multiprocessing
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from tests.ahead import Ahead, ahead, started
-from tests.contract.support import PROJECT
-from tests.reentry.scenes import CALLS, HANDLERS, MODES, PLACES
+from tests.ahead import Ahead, ahead
+from tests.reentry.scenes import CALLS, HANDLERS, MODES, PLACES, in_files
+
+FORKS = multiprocessing.get_context("forkserver")
+"""Each process is a fork of one that has imported all: that took more than half of a scene's CPU."""
+FORKS.set_forkserver_preload(["__main__", "tests.reentry.scenes"])
 
 AT_ONCE = 5.0
 """Seconds that a call may take on a busy machine; one that waits for what cannot come takes far longer."""
@@ -45,13 +50,15 @@ METHODS = METHODS_OF_STOCK | {
 
 def play(*arguments: str) -> list[dict[str, Any]]:
     """What the scene said, in its own process, which must end well."""
-    process = started([sys.executable, "-m", "tests.reentry.scenes", *arguments], cwd=PROJECT)
-    try:
-        out, errors = process.communicate(timeout=120)
-    finally:
+    with TemporaryDirectory() as folder:
+        files = Path(folder, "said"), Path(folder, "errors")
+        process = FORKS.Process(target=in_files, args=(*map(str, files), *arguments))
+        process.start()
+        process.join(120)
         process.kill()
+        out, errors = (file.read_text() for file in files)
     said = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    assert process.returncode == 0, f"after {said[-2:]}: {errors[-6000:]}"
+    assert process.exitcode == 0, f"after {said[-2:]}: {errors[-6000:]}"
     return said
 
 

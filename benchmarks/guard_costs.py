@@ -27,7 +27,7 @@ from safeproducer.pipeline import assembly
 from safeproducer.pipeline.reuse import Key
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.lane_permits import LanePermits
-from safeproducer.producer_ids.permit import Request
+from safeproducer.producer_ids.permit import Claim
 from safeproducer.records import CallSite
 from safeproducer.settings import id_settings
 
@@ -37,7 +37,7 @@ RUN = 5
 STOCK_US = 140
 """The time of confluent_kafka's constructor where the bars of 20 us and 200 us were set."""
 GUARDED, BARE, STOCK = "guarded", "bare", "stock"
-_NO_LANES = LanePermits(None, Request(Kind.LANE, 1, False, CallSite("", 0, "")))
+_NO_LANES = LanePermits(None, Claim(Kind.LANE, 1, False, CallSite("", 0, "")))
 _DEFAULTS = id_settings.IdSettings()
 
 

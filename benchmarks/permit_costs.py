@@ -24,13 +24,13 @@ from benchmarks.table import Bar
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids import ledger_places
-from safeproducer.producer_ids.guard import AUTO, Guard, Request
+from safeproducer.producer_ids.guard import AUTO, Claim, Guard
 from safeproducer.records import CallSite
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 
 IDENTITY = ("benchmark", "")
 """The same in each writer: they are to share one ledger."""
-REQUEST = Request(Kind.FIRST, 1e7, True, CallSite("application.py", 7, "handler"))
+REQUEST = Claim(Kind.FIRST, 1e7, True, CallSite("application.py", 7, "handler"))
 WRITERS = 8
 PAUSE = 0.002
 """Seconds between two rounds of a writer: 4 000 new producers a second together."""

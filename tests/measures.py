@@ -2,7 +2,7 @@
 
 import ast
 import gc
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
@@ -95,6 +95,12 @@ def calls_of(modules: Trees, function: str) -> int:
     """How often a function is called by that name."""
     nodes = (node for tree in modules.values() for node in ast.walk(tree))
     return sum(isinstance(node, ast.Call) and ast.unparse(node.func) == function for node in nodes)
+
+
+def shared_names(modules: Trees) -> list[str]:
+    """Names that more than one class has, of those at the top of a module and without an underscore."""
+    found = Counter(node.name for tree in modules.values() for node in tree.body if isinstance(node, ast.ClassDef))
+    return sorted(name for name, count in found.items() if count > 1 and not name.startswith("_"))
 
 
 def objects(root: object) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from unittest import mock
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids import guard
 from safeproducer.producer_ids.guard import Guard
-from safeproducer.producer_ids.permit import Answer, Permit, Request
+from safeproducer.producer_ids.permit import Answer, Claim, Permit
 
 
 @dataclass
@@ -37,7 +37,7 @@ def permits_counted() -> Iterator[Permits]:
     found = Permits()
     ask, give_back, note = Guard.ask, Guard.give_back, Guard.note
 
-    def counted(self: Guard, request: Request) -> Answer:
+    def counted(self: Guard, request: Claim) -> Answer:
         answer = ask(self, request)
         if answer.permit is not None:
             found.held[request.kind] += 1

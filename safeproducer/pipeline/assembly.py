@@ -59,7 +59,7 @@ from safeproducer.policy.types import DIRECT_LANE, TopicPartition
 from safeproducer.producer_ids.gate import Gate, Terms
 from safeproducer.producer_ids.guard import guard_of
 from safeproducer.producer_ids.ledger_places import OFF
-from safeproducer.producer_ids.permit import Request
+from safeproducer.producer_ids.permit import Claim
 from safeproducer.records import CallSite, ProducerInfo
 from safeproducer.runtime import clock, forks
 from safeproducer.runtime.threads import Notices
@@ -266,7 +266,7 @@ def gate_of(settings: Settings, info: ProducerInfo, notifications: Notifications
 
 def _terms(settings: Settings, info: ProducerInfo) -> Terms:
     ids, delivery = settings.ids, settings.delivery
-    request = Request(
+    request = Claim(
         Kind.FIRST,
         settings.producer_ids_per_hour,
         ids.enforces and delivery.mode != "passthrough",

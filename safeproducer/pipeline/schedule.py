@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from safeproducer.policy.types import NEVER
-from safeproducer.settings.delivery import Delivery
+from safeproducer.settings.delivery import SendConfig
 
 
 class Alarm:
@@ -58,7 +58,7 @@ class Schedule:
     - `went_directly()` tells who waits for the sender that an answer can come from the direct lane.
     """
 
-    def __init__(self, delivery: Delivery, wake: Callable[[float], None], went_directly: Callable[[], None]) -> None:
+    def __init__(self, delivery: SendConfig, wake: Callable[[float], None], went_directly: Callable[[], None]) -> None:
         self.alarm = Alarm()
         self.deadline = Alarm()
         self.wake = wake

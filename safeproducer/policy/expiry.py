@@ -57,7 +57,7 @@ TRANSACTIONAL_ID_CONFIG = "transactional.id.expiration.ms"
 """Since Kafka 3.4 of transactional.id alone; before, of producer IDs as well."""
 
 
-class Source(StrEnum):
+class ToldBy(StrEnum):
     BROKER = "broker"
     SETTING = "setting"
     ASSUMED = "assumed"
@@ -88,7 +88,7 @@ class Horizon:
     """`seconds`: the smallest expiration; `said` names who says so. `unreadable`: why brokers did not tell, by node."""
 
     seconds: float
-    source: Source
+    source: ToldBy
     said: str
     unreadable: Mapping[int, str]
 
@@ -175,14 +175,14 @@ def horizon(answers: Iterable[Told], transactional: bool = False) -> Horizon:
     ]
     silent = {one.node: one.reason for one in found if one.producer_id is None}
     if not known or (silent and min(known)[0] > assumed):
-        return Horizon(assumed, Source.ASSUMED, f"{words}, Kafka's default, is assumed", silent)
+        return Horizon(assumed, ToldBy.ASSUMED, f"{words}, Kafka's default, is assumed", silent)
     seconds, node, config = min(known)
-    return Horizon(seconds, Source.BROKER, f"{config} of broker {node} is {seconds * 1000:.0f}", silent)
+    return Horizon(seconds, ToldBy.BROKER, f"{config} of broker {node} is {seconds * 1000:.0f}", silent)
 
 
 def given(seconds: float, setting: str) -> Horizon:
     """The application says what it is."""
-    return Horizon(seconds, Source.SETTING, f"{setting} is {seconds * 1000:.0f}", {})
+    return Horizon(seconds, ToldBy.SETTING, f"{setting} is {seconds * 1000:.0f}", {})
 
 
 def rest(known: Horizon | None) -> float:

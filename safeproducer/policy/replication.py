@@ -97,7 +97,7 @@ class Replicas(NamedTuple):
     lost: Mapping[int, float] = {}
 
 
-class Room(NamedTuple):
+class FreeRate(NamedTuple):
     """Bytes/s that are free to catch up with: a broker's rate less what its replicas in sync need of it."""
 
     free: float
@@ -122,7 +122,7 @@ class Facts:
     minimum: Mapping[str, int] = field(default_factory=dict)
     lag_time: float = 30.0
     moving: Container[str] = ()
-    rooms: dict[tuple[Side, int, float], Room] = field(default_factory=dict, init=False, compare=False)
+    rooms: dict[tuple[Side, int, float], FreeRate] = field(default_factory=dict, init=False, compare=False)
 
     def unusual(self, tp: TopicPartition) -> bool:
         """Whether more is to be read: a replica is out of sync, or a throttle holds, or may hold as its list says."""
@@ -142,7 +142,7 @@ class Facts:
             return False
         return True if found is not None and (broker, side) in self.rates else None
 
-    def room(self, side: Side, broker: int, rate: float) -> Room:
+    def room(self, side: Side, broker: int, rate: float) -> FreeRate:
         """By rule 3, from all partitions that are known and listed."""
         if (known := self.rooms.get((side, broker, rate))) is not None:
             return known
@@ -154,7 +154,7 @@ class Facts:
             if found is not None and found.has(tp[1], broker) and (broker == one.leader) is (side is Side.LEADER):
                 needed += self.bytes_in.get(tp, 0.0) * len(copies)
                 behind += not copies <= one.in_sync
-        room = Room(max(rate, min(behind * FETCH, ANSWER) / WINDOW) - needed, side, broker, rate, needed)
+        room = FreeRate(max(rate, min(behind * FETCH, ANSWER) / WINDOW) - needed, side, broker, rate, needed)
         return self.rooms.setdefault((side, broker, rate), room)
 
 
@@ -172,7 +172,7 @@ class Verdict:
     moving: bool | None = False
     left_over: bool = False
     spare: int | None = None
-    room: Room | None = None
+    room: FreeRate | None = None
     delays_until: float | None = None
 
 
@@ -204,7 +204,7 @@ def judge(facts: Facts, tp: TopicPartition, now: float) -> Verdict:
     return Verdict(ReplicationState.BROKER_DOWN, sentence, f"Bring {who} back.", out[0], spare=spare)
 
 
-def _limit(facts: Facts, tp: TopicPartition, broker: int) -> tuple[int, float, Room | None]:
+def _limit(facts: Facts, tp: TopicPartition, broker: int) -> tuple[int, float, FreeRate | None]:
     """What limits a replica, worst first: a room (0), a throttle that was not read (1), nothing (2)."""
     sides = {Side.FOLLOWER: broker, Side.LEADER: facts.known[tp].leader}
     limited = {(at, side): facts.limited(side, tp, at) for side, at in sides.items() if at is not None}
@@ -214,7 +214,7 @@ def _limit(facts: Facts, tp: TopicPartition, broker: int) -> tuple[int, float, R
     return 1 if None in limited.values() else 2, 0.0, None
 
 
-def _behind(facts: Facts, tp: TopicPartition, broker: int, room: Room | None, unread: bool, now: float) -> Verdict:
+def _behind(facts: Facts, tp: TopicPartition, broker: int, room: FreeRate | None, unread: bool, now: float) -> Verdict:
     """A replica that is out of sync on a living broker."""
     one, (topic, partition) = facts.known[tp], tp
     leaders, followers = (facts.lists.get((topic, side)) for side in Side)

@@ -19,7 +19,7 @@ from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.guard import Guard
 from safeproducer.producer_ids.lane_permits import LanePermits, OwnPermit
-from safeproducer.producer_ids.permit import Answer, Request, churn_event, churn_sentence
+from safeproducer.producer_ids.permit import Answer, Claim, churn_event, churn_sentence
 from safeproducer.records import ProducerInfo
 from safeproducer.runtime import clock, randomness
 
@@ -46,7 +46,7 @@ class Terms(NamedTuple):
     """
 
     guard: Guard | None
-    request: Request
+    request: Claim
     lanes: Kind
     producer: ProducerInfo
     cluster: str
@@ -90,7 +90,7 @@ class Gate:
         return self._known_terms or self.__dict__.setdefault("_known_terms", self._find_terms())
 
     @property
-    def _request(self) -> Request:
+    def _request(self) -> Claim:
         return self._terms.request
 
     def _permit(self) -> OwnPermit | None:

@@ -21,13 +21,13 @@ from safeproducer.producer_ids import patterns, permit_log, permit_record
 from safeproducer.producer_ids.ledger import LATEST, Ledger, LedgerRound
 from safeproducer.producer_ids.ledger_places import AUTO, OFF, SUPPORTED, Place
 from safeproducer.producer_ids.patterns import Pattern
-from safeproducer.producer_ids.permit import Answer, Permit, Request
+from safeproducer.producer_ids.permit import Answer, Claim, Permit
 from safeproducer.producer_ids.permit_record import ENDS, UNSENT, Times
 from safeproducer.records import CallSite
 from safeproducer.runtime import clock, forks
 from safeproducer.runtime.log import logger
 
-__all__ = ["AUTO", "OFF", "Answer", "Guard", "Kind", "Pattern", "Permit", "Place", "Request", "guard_of"]
+__all__ = ["AUTO", "OFF", "Answer", "Claim", "Guard", "Kind", "Pattern", "Permit", "Place", "guard_of"]
 
 _Result = TypeVar("_Result")
 Hour: TypeAlias = "LedgerRound | Alone"
@@ -94,7 +94,7 @@ class Guard:
         self._told: set[CallSite] = set()
         self._problem: str | None = None
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: Claim) -> Answer:
         """Decide at once about one native producer. Ask again after `retry_after` if it is refused."""
         forks.notice()
         known = "" if request.transactional_id is None else _hashed(request.transactional_id, self._identity)
@@ -107,7 +107,7 @@ class Guard:
                 _thread.start_new_thread(_warn, (problem,))
         return self._explained(request, answer) if answer.over_limit else answer
 
-    def room(self, request: Request, most: int) -> int:
+    def room(self, request: Claim, most: int) -> int:
         """How many permits like `request` would be granted in a row now, up to `most`. Takes and reserves none."""
         alone = self._alone()
         return permits.room(alone.until, request.kind, request.rate, alone.now.boot, most)
@@ -169,7 +169,7 @@ class Guard:
             return True
         return False
 
-    def _explained(self, request: Request, answer: Answer) -> Answer:
+    def _explained(self, request: Claim, answer: Answer) -> Answer:
         """With the figures: how many within the hour, by which line, in which pattern."""
         alone = self._alone()
         young, used = permit_log.records(alone.lines(), alone.now), alone.until - alone.now.boot
@@ -191,7 +191,7 @@ class Guard:
         return permit_record.now() if self._keeps else Times(clock.monotonic(), clock.time())
 
 
-def _decided(hour: Hour, request: Request, draft: Permit, line: bytes) -> Answer:
+def _decided(hour: Hour, request: Claim, draft: Permit, line: bytes) -> Answer:
     """With a permit, which is counted unless its transactional ID is known."""
     if draft.known and permit_log.knows(hour.lines(), draft.known):
         return Answer(draft._replace(known=""))

@@ -12,7 +12,7 @@ from typing import Final
 
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.guard import Guard
-from safeproducer.producer_ids.permit import Answer, Permit, Request
+from safeproducer.producer_ids.permit import Answer, Claim, Permit
 from safeproducer.records import CallSite
 from safeproducer.runtime import clock
 
@@ -29,7 +29,7 @@ class OwnPermit:
     _noted = False
     # Defaults of the class: each constructor pays for what it sets.
 
-    def __init__(self, guard: Guard, request: Request) -> None:
+    def __init__(self, guard: Guard, request: Claim) -> None:
         self._guard = guard
         self._request = request
 
@@ -65,7 +65,7 @@ class LanePermit(OwnPermit):
 
     asked = denied = False
 
-    def __init__(self, guard: Guard, request: Request, heard: Callable[[LanePermit, Answer], object]) -> None:
+    def __init__(self, guard: Guard, request: Claim, heard: Callable[[LanePermit, Answer], object]) -> None:
         super().__init__(guard, request)
         self.kind, self._heard = request.kind, heard
 
@@ -84,7 +84,7 @@ class LanePermit(OwnPermit):
         return not self.denied
 
 
-GRANTED: Final = LanePermit(Guard(), Request(Kind.FIRST, 1.0, False, CallSite("", 0, "")), lambda *_: None)
+GRANTED: Final = LanePermit(Guard(), Claim(Kind.FIRST, 1.0, False, CallSite("", 0, "")), lambda *_: None)
 """Of a lane that needs none of its own: somebody else asked for it, or nobody counts."""
 GRANTED.asked = True
 
@@ -97,7 +97,7 @@ class LanePermits:
     - `tell(answer)` is called when a permit is over the limit; it must return at once.
     """
 
-    def __init__(self, guard: Guard | None, request: Request, tell: Callable[[Answer], object] | None = None) -> None:
+    def __init__(self, guard: Guard | None, request: Claim, tell: Callable[[Answer], object] | None = None) -> None:
         self._guard = guard
         self._request = request
         self._tell = tell

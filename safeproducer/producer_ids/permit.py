@@ -13,7 +13,7 @@ from safeproducer.producer_ids.patterns import Pattern
 from safeproducer.records import CallSite
 
 
-class Request(NamedTuple):
+class Claim(NamedTuple):
     """A native producer that is about to write idempotently for the first time.
 
     `rate`: permits per hour, 1 or more. With `enforce` False (policies `warn` and `off`, passthrough) the permit is
@@ -76,7 +76,7 @@ _TOO_FEW = (
 )
 
 
-def churn_event(answer: Answer, request: Request, cluster: str, principal: str) -> ProducerChurn:
+def churn_event(answer: Answer, request: Claim, cluster: str, principal: str) -> ProducerChurn:
     pattern = answer.pattern
     return ProducerChurn(
         cluster=cluster,

@@ -16,7 +16,7 @@ from safeproducer.producer_ids import ledger_places
 from safeproducer.records import CallSite, ProducerInfo
 from safeproducer.runtime.log import logger
 from safeproducer.settings import delivery, id_settings, own_settings
-from safeproducer.settings.delivery import Delivery
+from safeproducer.settings.delivery import SendConfig
 from safeproducer.settings.id_settings import IdSettings
 from safeproducer.settings.own_settings import OWN_PREFIX, shown
 
@@ -44,7 +44,7 @@ class Settings:
     statistics_cb: Callable[..., Any] | None = field(repr=False)
     producer_ids_per_hour: int
     ids: IdSettings
-    delivery: Delivery
+    delivery: SendConfig
     client_id: str
     bootstrap_servers: str
     principal: str

@@ -57,7 +57,7 @@ class Partitioning:
 
 
 @dataclass(frozen=True)  # no slots: what is read at each record is derived once, at construction
-class Delivery:
+class SendConfig:
     """Times in seconds, sizes in bytes; None where there is no limit."""
 
     own: OwnSettings
@@ -275,7 +275,7 @@ def _refuse_long_linger(linger: float | None, timeout_ms: int) -> None:
         raise ConfigurationError("linger.ms", f"{linger:g}", problem, way_out)
 
 
-def read(by_name: Mapping[str, Any], own: OwnSettings, idempotent: bool, wants_statistics: bool) -> Delivery:
+def read(by_name: Mapping[str, Any], own: OwnSettings, idempotent: bool, wants_statistics: bool) -> SendConfig:
     """The delivery settings in `by_name`, whose names are librdkafka's own (no aliases)."""
 
     def number(name: str, default: int) -> int:
@@ -287,7 +287,7 @@ def read(by_name: Mapping[str, Any], own: OwnSettings, idempotent: bool, wants_s
     linger = real(by_name.get("queue.buffering.max.ms"))
     if "message.timeout.ms" in by_name:
         _refuse_long_linger(linger, timeout_ms)
-    return Delivery(
+    return SendConfig(
         own=own,
         timeout=timeout_ms / 1000 if timeout_ms > 0 else None,
         linger=(_LINGER_MS if linger is None or not isfinite(linger) else linger) / 1000,

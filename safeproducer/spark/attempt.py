@@ -21,7 +21,7 @@ from safeproducer.spark.columns import Columns
 from safeproducer.spark.dead_letters import SMALLEST_LIMIT, Aside, groups
 from safeproducer.spark.errors import MOST_BAD_ROWS, UNREACHABLE, BadRow, Failure
 from safeproducer.spark.options import FAIL, POSITION, Options
-from safeproducer.spark.pace import Pace, Patience, Verdict, most_rows
+from safeproducer.spark.pace import Pace, PaceStep, TaskPatience, most_rows
 from safeproducer.spark.report import Task, TaskTotals, TopicTotals
 from safeproducer.spark.row_check import Found, askable, check
 from safeproducer.spark.rows import Callback, produce_rows
@@ -70,7 +70,7 @@ class Attempt:
         self._explained = clock.monotonic(), ""
         """When, and what the rows waited for then."""
         self._pace = Pace(options.deadline, clock.monotonic())
-        self._patience: Patience | None = None  # none while no row is on its way
+        self._patience: TaskPatience | None = None  # none while no row is on its way
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskTotals | Failure:
         """Write all rows and wait for their reports. Returns what it did, or what went wrong; then the producer is
@@ -260,7 +260,7 @@ class Attempt:
     def _look(self) -> None:
         """Raise TaskEndedError when there is nothing to wait for."""
         resolved, now = sum(engine_of(self._worker.kafka).counters.lately()[1:]), clock.monotonic()
-        self._patience = patience = self._patience or Patience(self._options.deadline + EXPIRY_CHECK, resolved, now)
+        self._patience = patience = self._patience or TaskPatience(self._options.deadline + EXPIRY_CHECK, resolved, now)
         since = patience.since
         verdict = patience.look(resolved, self._worker.all_down, now)
         if patience.since > since:
@@ -271,16 +271,16 @@ class Attempt:
         first, last, told = self._worker.login_refused or (inf, 0.0, "")
         if last - max(first, patience.since) >= topic_limits.LOGIN_LASTS:  # one refusal may be of a former login
             raise topic_limits.login_refused(told)
-        if verdict is Verdict.TOO_LATE:
+        if verdict is PaceStep.TOO_LATE:
             raise self._too_late()
-        if verdict is Verdict.UNREACHABLE:
+        if verdict is PaceStep.UNREACHABLE:
             raise topic_limits.unreachable(self._worker.kafka, pace.UNREACHABLE_AFTER)
-        if verdict is Verdict.ASK:
+        if verdict is PaceStep.ASK:
             self._ask(patience)
 
-    def _ask(self, patience: Patience) -> None:
+    def _ask(self, patience: TaskPatience) -> None:
         """Are the topics still there? Raises TaskEndedError when not, or when silent brokers had refused the login: of
-        one broker librdkafka tells that once in half a minute. Patience judges other silence."""
+        one broker librdkafka tells that once in half a minute. TaskPatience judges other silence."""
         waiting = {row.topic: None for row in self._worker.kafka.snapshot().partitions if row.unresolved}
         kafka = self._worker.kafka
         try:

@@ -15,7 +15,7 @@ from safeproducer.spark import query_account
 from safeproducer.spark.guarantee import EXACTLY_ONCE, GUARANTEE
 from safeproducer.spark.java_settings import refused
 from safeproducer.spark.options import Options
-from safeproducer.spark.query_account import Account, callback_of, tell_once
+from safeproducer.spark.query_account import QueryAccount, callback_of, tell_once
 from safeproducer.spark.report import TaskTotals
 from safeproducer.spark.schema_check import check_schema, check_session
 from safeproducer.telemetry.spark_events import tell
@@ -38,7 +38,7 @@ MOST_QUERIES = 32
 
 _told = set[str]()
 """The notes that the planning process has given; Spark makes a new data source there for each micro-batch."""
-_accounts: OrderedDict[str | None, Account] = OrderedDict()
+_accounts: OrderedDict[str | None, QueryAccount] = OrderedDict()
 """By query. A module's global, because Spark makes a new writer for each commit."""
 
 
@@ -155,8 +155,8 @@ def _refuse_commit(tasks: int, written: int, batch_id: int | None, query_id: str
     raise RuntimeError(problem)
 
 
-def _account(query_id: str | None) -> Account:
-    account = _accounts[query_id] = _accounts.pop(query_id) if query_id in _accounts else Account()
+def _account(query_id: str | None) -> QueryAccount:
+    account = _accounts[query_id] = _accounts.pop(query_id) if query_id in _accounts else QueryAccount()
     if len(_accounts) > MOST_QUERIES:
         _accounts.popitem(last=False)
     return account

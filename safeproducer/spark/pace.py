@@ -61,7 +61,7 @@ _SILENT = 2
 """Questions without an answer after which brokers that nobody throttles count as gone."""
 
 
-class Verdict(Enum):
+class PaceStep(Enum):
     """`ASK`: is anybody there? `UNREACHABLE`, `TOO_LATE`: the task has to end."""
 
     WAIT = "wait"
@@ -70,7 +70,7 @@ class Verdict(Enum):
     TOO_LATE = "too_late"
 
 
-class Patience:
+class TaskPatience:
     """While rows are on their way, for at most `deadline` seconds without progress. `now`: seconds of any clock;
     `since`: the last progress."""
 
@@ -80,19 +80,19 @@ class Patience:
         self.since = self._asked_at = now
         self._unanswered = 0
 
-    def look(self, resolved: int, all_down: bool, now: float) -> Verdict:
+    def look(self, resolved: int, all_down: bool, now: float) -> PaceStep:
         """`resolved`: reports so far; `all_down`: no broker can be reached, as far as is known."""
         if resolved != self._resolved:
             self._resolved, self.since, self._asked_at, self._unanswered = resolved, now, now, 0
         quiet = now - self.since
         if quiet >= UNREACHABLE_AFTER and (all_down or self._unanswered >= _SILENT):
-            return Verdict.UNREACHABLE
+            return PaceStep.UNREACHABLE
         if quiet >= self._deadline:
-            return Verdict.TOO_LATE
+            return PaceStep.TOO_LATE
         if now - self._asked_at >= ASK_AFTER:
             self._asked_at = now
-            return Verdict.ASK
-        return Verdict.WAIT
+            return PaceStep.ASK
+        return PaceStep.WAIT
 
     def asked(self, answered: bool) -> None:
         """How the question ended that ASK was for."""

@@ -1,4 +1,4 @@
-"""`Account` makes the reports of a query's micro-batches; each note is told once. `write` runs in each task.
+"""`QueryAccount` makes the reports of a query's micro-batches; each note is told once. `write` runs in each task.
 
 Sink and data source share them.
 """
@@ -35,7 +35,7 @@ IDLE_LIMIT = 60.0
 """Seconds after which Spark ends a Python worker that has nothing to do (Spark 4.2: not a setting)."""
 
 
-class Account:
+class QueryAccount:
     """Makes the report of each micro-batch and tells of it. One thread at a time; can be pickled."""
 
     def __init__(self) -> None:

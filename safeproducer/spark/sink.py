@@ -17,7 +17,7 @@ from safeproducer.spark import query_account
 from safeproducer.spark.guarantee import EXACTLY_ONCE, GUARANTEE, ExactlyOnce
 from safeproducer.spark.java_settings import refused
 from safeproducer.spark.options import COLUMN, POSITION, ROW_ID, TOPIC, Options
-from safeproducer.spark.query_account import Account, callback_of, tell_once
+from safeproducer.spark.query_account import QueryAccount, callback_of, tell_once
 from safeproducer.spark.report import SCHEMA, BatchReport, TaskTotals
 from safeproducer.spark.run_start import begin
 from safeproducer.spark.schema_check import KEY, TYPES, VALUE, check_schema, check_session, speculates
@@ -53,7 +53,7 @@ class SafeProducerSink:
         if on_batch is not None and not callable(on_batch):
             raise TypeError(f"on_batch={on_batch!r} cannot be called: give a function that takes a BatchReport")
         self._on_batch = on_batch or callback_of(self._options)
-        self._account = Account()
+        self._account = QueryAccount()
         self._next: tuple[str | None, int] | None = None
         """The micro-batch that comes behind the last one, of exactly once."""
 

@@ -7,7 +7,7 @@ from safeproducer.pipeline.record import ReportNumbers
 from safeproducer.pipeline.reports.report_queue import Reports
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.lane_permits import LanePermits
-from safeproducer.producer_ids.permit import Request
+from safeproducer.producer_ids.permit import Claim
 from safeproducer.records import CallSite
 from safeproducer.settings import delivery
 from safeproducer.settings.own_settings import OwnSettings
@@ -34,7 +34,7 @@ def test_credentials_reach_a_lane_wherever_its_making_is() -> None:
             return clients[-1]
 
         settings = delivery.read({}, OwnSettings(mode="held"), idempotent=True, wants_statistics=False)
-        permits = LanePermits(None, Request(Kind.LANE, 1, False, CallSite("", 0, "")))
+        permits = LanePermits(None, Claim(Kind.LANE, 1, False, CallSite("", 0, "")))
         pool = LanePool(make, settings, Reports(), ReportNumbers(), lambda permits=permits: permits, lambda *_: None)
         pool.set_sasl_credentials("u", "first")
         making = codes_of(LanePool.prepare, LanePool._add, LaneMaker.try_one, LaneMaker.lane_of)

@@ -11,7 +11,7 @@ from safeproducer import DeliveryError, HoldReason, ProducerIdLimitError
 from safeproducer.kafka.native import KafkaError
 from safeproducer.policy.outcome import Outcome
 from safeproducer.producer_ids.guard import Guard
-from safeproducer.producer_ids.permit import Answer, Permit, Request
+from safeproducer.producer_ids.permit import Answer, Claim, Permit
 from tests.pipeline.rig import Rig, rigged
 from tests.pipeline.test_switch import LONG_ROUND_TRIP
 
@@ -34,12 +34,12 @@ class Doorkeeper:
     def __init__(self, opens_at: float = 0.0, most: int = 1000) -> None:
         self.opens_at = opens_at
         self.left = most
-        self.asked: list[Request] = []
+        self.asked: list[Claim] = []
         self.granted: list[Permit] = []
         self.back: list[Permit] = []
         self.now = lambda: 0.0
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: Claim) -> Answer:
         self.asked.append(request)
         wait = self.opens_at - self.now()
         if request.enforce and (wait > 0 or not self.left):

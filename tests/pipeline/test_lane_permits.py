@@ -11,7 +11,7 @@ from safeproducer import HoldReason
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.guard import Guard
 from safeproducer.producer_ids.lane_permits import LanePermit, LanePermits
-from safeproducer.producer_ids.permit import Request
+from safeproducer.producer_ids.permit import Claim
 from safeproducer.records import CallSite
 from tests.permit_count import Permits, permits_counted
 from tests.pipeline.rig import Rig, rigged
@@ -38,7 +38,7 @@ def guarded(**config: Any) -> Iterator[tuple[Rig, Permits]]:
 def taken_elsewhere(rig: Rig, permits: Permits, count: int, rate: float) -> None:
     guard = rig.dispatcher.lanes.permits()._guard
     for _ in range(count):
-        assert guard.ask(Request(Kind.FIRST, rate, True, CallSite("other.py", 1, "other"))).permit
+        assert guard.ask(Claim(Kind.FIRST, rate, True, CallSite("other.py", 1, "other"))).permit
     permits.held[Kind.FIRST] -= count
 
 

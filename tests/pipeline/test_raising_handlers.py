@@ -32,7 +32,7 @@ from safeproducer.pipeline.schedule import Schedule
 from safeproducer.pipeline.sender import Sender
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.producer_ids.guard import Guard
-from safeproducer.producer_ids.permit import Answer, Permit, Request
+from safeproducer.producer_ids.permit import Answer, Claim, Permit
 from safeproducer.runtime.threads import BackgroundThread, InterruptSafeEvent, WakeLock
 from safeproducer.settings import delivery
 from safeproducer.snapshot import CloseReport
@@ -260,7 +260,7 @@ class Permits:
         self.back: list[Permit] = []
         self.ended: list[Permit] = []
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: Claim) -> Answer:
         if self.refusals > 0:
             self.refusals -= 1
             return Answer(None, 0.01, True, 20, 20)

@@ -12,7 +12,7 @@ from safeproducer.policy.expiry import (
     PRODUCER_ID_CONFIG,
     TRANSACTIONAL_ID_CONFIG,
     Horizon,
-    Source,
+    ToldBy,
     backstop,
     rest,
 )
@@ -97,7 +97,7 @@ def answers(*seconds: float | None) -> list[expiry.Told]:
 
 def test_the_smallest_leader_counts() -> None:
     found = expiry.horizon(answers(300, 20, 7200))
-    assert (found.seconds, found.source) == (20, Source.BROKER)
+    assert (found.seconds, found.source) == (20, ToldBy.BROKER)
     assert "broker 2" in found.said
     assert not found.unreadable
 
@@ -105,10 +105,10 @@ def test_the_smallest_leader_counts() -> None:
 def test_a_broker_that_does_not_tell_has_the_default() -> None:
     """It is named; a broker that tells no longer time counts beside it."""
     found = expiry.horizon(answers(2 * DAY, None))
-    assert (found.seconds, found.source, found.unreadable) == (DAY, Source.ASSUMED, {2: "CLUSTER_AUTHORIZATION_FAILED"})
-    assert expiry.horizon(answers(DAY, None)).source is Source.BROKER
+    assert (found.seconds, found.source, found.unreadable) == (DAY, ToldBy.ASSUMED, {2: "CLUSTER_AUTHORIZATION_FAILED"})
+    assert expiry.horizon(answers(DAY, None)).source is ToldBy.BROKER
     found = expiry.horizon(answers(20, None))
-    assert (found.seconds, found.source) == (20, Source.BROKER)
+    assert (found.seconds, found.source) == (20, ToldBy.BROKER)
     assert found.unreadable
     assert expiry.horizon([]).seconds == DAY
     assert expiry.horizon([], transactional=True).seconds == 7 * DAY
@@ -153,7 +153,7 @@ def test_timestamps_are_too_old_beyond_what_clocks_may_differ() -> None:
 @pytest.mark.parametrize(("seconds", "least"), [(None, 30.0), (86_400.0, 30.0), (40.0, 15.0), (1.0, 1.0)])
 def test_a_rest_is_half_of_what_leaders_remember(seconds: float | None, least: float) -> None:
     """No burst pays for a leader that forgets within a day; who has not told is taken to remember for a minute."""
-    known = None if seconds is None else Horizon(seconds, Source.BROKER, "", {})
+    known = None if seconds is None else Horizon(seconds, ToldBy.BROKER, "", {})
     assert rest(known) == least
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from safeproducer.producer_ids import ledger_places, permit_record
-from safeproducer.producer_ids.guard import AUTO, Guard, Kind, Request
+from safeproducer.producer_ids.guard import AUTO, Claim, Guard, Kind
 from safeproducer.producer_ids.ledger import Ledger, LedgerRound
 from safeproducer.records import CallSite
 from safeproducer.runtime import clock
@@ -74,9 +74,9 @@ class Host:
         return Guard(IDENTITY, AUTO)
 
 
-def first(rate: float = 20, enforce: bool = True, site: CallSite = SITE, transactional: str | None = None) -> Request:
+def first(rate: float = 20, enforce: bool = True, site: CallSite = SITE, transactional: str | None = None) -> Claim:
     """What a producer asks for."""
-    return Request(Kind.FIRST, rate, enforce, site, transactional)
+    return Claim(Kind.FIRST, rate, enforce, site, transactional)
 
 
 def taken(guard: Guard, rate: float = 20, most: int = 1000) -> int:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from safeproducer.producer_ids import ledger, permit_record
-from safeproducer.producer_ids.guard import Answer, Guard, Kind, Permit, Request
+from safeproducer.producer_ids.guard import Answer, Claim, Guard, Kind, Permit
 from safeproducer.producer_ids.ledger import Header, LedgerRound
 from tests.producer_ids.host import SITE, Host
 
@@ -105,7 +105,7 @@ class PermitMachine(RuleBasedStateMachine):
         for _ in range(times):
             before = self.model.used
             expected, self.whole = self.model.allows(kind, rate), True
-            answer = process.guard.ask(Request(kind, rate, True, SITE))
+            answer = process.guard.ask(Claim(kind, rate, True, SITE))
             check((answer.permit is not None) == expected, f"{kind} at {rate}: {answer}, {float(before)} s in use")
             if answer.permit is None:
                 check(answer.retry_after > 0, "a refusal says for how long")
@@ -117,7 +117,7 @@ class PermitMachine(RuleBasedStateMachine):
     def warn(self, which: int, rate: int) -> None:
         """A policy that only tells counts."""
         process, before = self.processes[which % len(self.processes)], self.model.used
-        answer = process.guard.ask(Request(Kind.FIRST, rate, False, SITE))
+        answer = process.guard.ask(Claim(Kind.FIRST, rate, False, SITE))
         check(answer.permit is not None, "it never refuses")
         self.granted(process, answer, before, rate)
 
@@ -149,15 +149,15 @@ class PermitMachine(RuleBasedStateMachine):
         answers: list[Answer] = []
         if not self.model.allows(Kind.FIRST, rate):
             return
-        self.inside = lambda: answers.append(second.guard.ask(Request(Kind.FIRST, other_rate, True, SITE)))
+        self.inside = lambda: answers.append(second.guard.ask(Claim(Kind.FIRST, other_rate, True, SITE)))
         before = self.model.used
-        answer = first.guard.ask(Request(Kind.FIRST, rate, True, SITE))
+        answer = first.guard.ask(Claim(Kind.FIRST, rate, True, SITE))
         self.granted(first, answer, before, rate)
         if answers[0].permit is not None:
             check(answers[0].permit.number is None, "two processes have the same permit")
             self.model.take(other_rate)
         before = self.model.used  # the second one adds what it granted alone
-        settled = second.guard.ask(Request(Kind.FURTHER, 720, True, SITE))
+        settled = second.guard.ask(Claim(Kind.FURTHER, 720, True, SITE))
         if answers[0].permit is not None:
             self.numbers.append(self.numbers[-1] + 1)
         self.granted(second, settled, before, 720)

@@ -12,7 +12,7 @@ from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.gate import Gate, Terms
-from safeproducer.producer_ids.permit import Answer, Permit, Request
+from safeproducer.producer_ids.permit import Answer, Claim, Permit
 from safeproducer.records import CallSite, ProducerInfo
 from safeproducer.runtime import clock
 
@@ -33,7 +33,7 @@ class ScriptedGuard:
         self.asked = 0
         self.meanwhile: Callable[[], object] | None = None
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: Claim) -> Answer:
         self.asked += 1
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
@@ -80,7 +80,7 @@ def told() -> Told:
 def gate_for(
     guard: ScriptedGuard | None, told: Told, policy: str = "refuse", may_hold: bool = True, name: str | None = None
 ) -> Gate:
-    request = Request(Kind.FIRST, RATE, policy in ("delay", "refuse"), SITE, name)
+    request = Claim(Kind.FIRST, RATE, policy in ("delay", "refuse"), SITE, name)
     terms = Terms(guard, request, Kind.LANE, INFO, "kafka-1:9092", policy, may_hold, 120.0)  # type: ignore[arg-type]
     return Gate(guard is not None, lambda: terms, told)
 

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from safeproducer.producer_ids import permit_record
-from safeproducer.producer_ids.guard import AUTO, OFF, Guard, Kind, Request, guard_of
+from safeproducer.producer_ids.guard import AUTO, OFF, Claim, Guard, Kind, guard_of
 from safeproducer.records import CallSite
 from tests.producer_ids import host
 from tests.producer_ids.host import IDENTITY, SITE, Host
@@ -108,7 +108,7 @@ def test_a_transactional_id_whose_permit_goes_back_is_not_known(guard: Guard) ->
 def test_the_refusal_of_a_lane_leaves_its_line_to_be_told_of(guard: Guard, kind: Kind) -> None:
     """It is no churn, and nobody is told of it."""
     assert all(guard.ask(first()).permit for _ in range(3))
-    lane = guard.ask(Request(kind, 3, True, SITE))
+    lane = guard.ask(Claim(kind, 3, True, SITE))
     assert (lane.permit, lane.told_before) == (None, False)
     assert not guard.ask(first()).told_before
     assert guard.ask(first()).told_before

@@ -10,7 +10,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from safeproducer.policy import permits
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids import guard
-from safeproducer.producer_ids.guard import Guard, Request
+from safeproducer.producer_ids.guard import Claim, Guard
 from safeproducer.producer_ids.ledger import LedgerRound
 from tests.effort import effort
 from tests.producer_ids.host import SITE
@@ -31,7 +31,7 @@ def test_processes_share_the_hour_exactly() -> None:
     run_state_machine_as_test(PermitMachine, settings=EFFORT)
 
 
-def reserving(hour: guard.Hour, request: Request, *more: Any) -> Any:
+def reserving(hour: guard.Hour, request: Claim, *more: Any) -> Any:
     answer = real_decided(hour, request, *more)
     if answer.permit is None:
         hour.write(permits.counted(hour.until, request.rate, hour.now.boot), b"")
@@ -49,7 +49,7 @@ def mixed_up(used_until: float, kind: Kind, rate: float, now: float) -> float | 
 
 def asking_at_construction(self: Guard, *arguments: Any) -> None:
     real_begin(self, *arguments)
-    self.ask(Request(Kind.FIRST, 100, True, SITE))
+    self.ask(Claim(Kind.FIRST, 100, True, SITE))
 
 
 def letting_go(self: LedgerRound) -> None:

@@ -16,7 +16,7 @@ from safeproducer.policy import permits
 from safeproducer.policy.permits import HOUR, Kind
 from safeproducer.producer_ids import gate, guard, lane_permits, ledger, ledger_places, permit_log, permit_record
 from safeproducer.producer_ids.gate import Gate, Terms
-from safeproducer.producer_ids.guard import OFF, Guard, Request
+from safeproducer.producer_ids.guard import OFF, Claim, Guard
 from safeproducer.producer_ids.lane_permits import LanePermits
 from safeproducer.producer_ids.ledger import SIZE, Header
 from safeproducer.producer_ids.permit_record import UNSENT, Times
@@ -219,7 +219,7 @@ def test_the_end_of_lanes(still: Host) -> None:
 
     def play(step: int) -> bool:
         here = fresh(still)
-        lanes = LanePermits(here, Request(Kind.FIXED_LANE, RATE, True, SITE))
+        lanes = LanePermits(here, Claim(Kind.FIXED_LANE, RATE, True, SITE))
         for _ in range(3):
             assert lanes.of_lane(Kind.FIXED_LANE).may_send()
         came = interrupted(lambda: lanes.end("closed", unsent=True), step, inside=codes(lane_permits))

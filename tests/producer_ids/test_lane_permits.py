@@ -3,7 +3,7 @@
 import pytest
 
 from safeproducer.policy.permits import Kind
-from safeproducer.producer_ids.guard import Guard, Request
+from safeproducer.producer_ids.guard import Claim, Guard
 from safeproducer.producer_ids.lane_permits import GRANTED, PAUSE, LanePermit, LanePermits
 from safeproducer.producer_ids.permit import Answer, Permit
 from safeproducer.records import CallSite
@@ -29,13 +29,13 @@ class Counting(Guard):
     def note(self, permit: Permit, producer_id: int | None = None, ended: str | None = None) -> None:
         self.ended += [ended] if ended is not None else []
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: Claim) -> Answer:
         self.asked.append(request.kind)
         answer = super().ask(request)
         self.left += answer.permit is not None
         return answer
 
-    def room(self, request: Request, most: int) -> int:
+    def room(self, request: Claim, most: int) -> int:
         self.looked += 1
         return super().room(request, most)
 
@@ -50,7 +50,7 @@ def guard(time: Clock) -> Counting:
 
 
 def permits(guard: Guard | None, enforce: bool = True, fixed: bool = False) -> LanePermits:
-    return LanePermits(guard, Request(Kind.FIXED_LANE if fixed else Kind.LANE, RATE, enforce, SITE))
+    return LanePermits(guard, Claim(Kind.FIXED_LANE if fixed else Kind.LANE, RATE, enforce, SITE))
 
 
 def made(of: LanePermits, most: int, needed: bool = False) -> list[LanePermit]:
@@ -118,7 +118,7 @@ def test_a_lane_is_denied_if_another_process_was_faster(guard: Counting) -> None
     """It must not send, and is no use any more."""
     of = permits(guard)
     lanes = made(of, 5)
-    others = [guard.ask(Request(Kind.FIRST, RATE, True, SITE)) for _ in range(HALF - 2)]
+    others = [guard.ask(Claim(Kind.FIRST, RATE, True, SITE)) for _ in range(HALF - 2)]
     assert all(answer.permit for answer in others)
     assert [lane.may_send() for lane in lanes] == [True, True, False, False, False]
     assert [lane.denied for lane in lanes] == [False, False, True, True, True]
@@ -168,7 +168,7 @@ def test_one_that_somebody_else_asked_for_is_not_counted(guard: Counting) -> Non
 def test_a_lane_over_the_limit_is_told_of(guard: Counting) -> None:
     """With whatever policy: the answer goes to who tells."""
     told: list[Answer] = []
-    of = LanePermits(guard, Request(Kind.LANE, RATE, False, SITE), told.append)
+    of = LanePermits(guard, Claim(Kind.LANE, RATE, False, SITE), told.append)
     assert all(lane.may_send() for lane in made(of, RATE + 2))
     assert [answer.in_hour for answer in told] == [RATE + 1, RATE + 2]
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from safeproducer.producer_ids import ledger, ledger_places, permit_log
-from safeproducer.producer_ids.guard import AUTO, OFF, Guard, Kind, Place, Request
+from safeproducer.producer_ids.guard import AUTO, OFF, Claim, Guard, Kind, Place
 from safeproducer.producer_ids.ledger import SIZE
 from safeproducer.producer_ids.ledger_reader import not_kept, read_ledgers
 from tests.contract.support import wait_until
@@ -358,7 +358,7 @@ def test_ledgers_whose_hour_is_over_go_when_a_new_one_is_made(still: Host) -> No
     """Those in which nobody counted for two hours."""
     still.wall = time.time()  # as that of files
     for identity, hours in (("old", 2.1), ("indebted", 1.9)):
-        Guard((identity, ""), AUTO).ask(Request(Kind.FURTHER, 0.5, True, SITE))
+        Guard((identity, ""), AUTO).ask(Claim(Kind.FURTHER, 0.5, True, SITE))
         for directory in (still.memory, still.disk):
             os.utime(directory / ledger.name_of((identity, "")), (0, still.wall - hours * HOUR))
     (still.memory / "other").touch()

@@ -9,7 +9,7 @@ from safeproducer import ConfigurationError, SafeProducer
 from safeproducer.pipeline import reuse
 from safeproducer.pipeline.cluster import id_expirations
 from safeproducer.producer_ids import ledger
-from safeproducer.producer_ids.guard import OFF, Kind, Place, Request, guard_of
+from safeproducer.producer_ids.guard import OFF, Claim, Kind, Place, guard_of
 from safeproducer.records import CallSite
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE, IdSettings
 from tests.clusters import cluster_of
@@ -85,7 +85,7 @@ def test_a_directory_is_made_with_the_first_permit(tmp_path: Path) -> None:
     named = tmp_path / "ids"
     ids_of({LEDGER: str(named)})
     assert not named.exists()
-    guard_of(("k1:9092", "User:a"), Place(str(named))).ask(Request(Kind.FIRST, 1, True, CallSite("a.py", 1, "f")))
+    guard_of(("k1:9092", "User:a"), Place(str(named))).ask(Claim(Kind.FIRST, 1, True, CallSite("a.py", 1, "f")))
     assert named.stat().st_mode & 0o777 == 0o700
 
 

@@ -134,7 +134,7 @@ def test_one_refusal_ends_no_task_whose_broker_throttles_it_and_answers_late(
     seen: list[tuple[bool, bool]] = []
     real = attempt.Attempt._ask
 
-    def ask(task: attempt.Attempt, patience: pace.Patience) -> None:
+    def ask(task: attempt.Attempt, patience: pace.TaskPatience) -> None:
         seen.append((task._worker.login_refused is not None, bool(task._worker.throttled)))
         real(task, patience)
 

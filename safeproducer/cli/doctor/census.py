@@ -45,7 +45,7 @@ class BusiestHour:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class BrokerError:
     """Librdkafka's name of the error, and its text."""
 
     code: str
@@ -62,7 +62,7 @@ class PartitionCensus:
     small_ids: int = 0
     about_to_expire: int = 0
     idle_seconds: Idle | None = None
-    error: Refused | None = None
+    error: BrokerError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class TopicCensus:
     busiest_hour: BusiestHour | None = None
     of_this_host: Mapping[str, Sequence[int]] = field(default_factory=dict)
     partitions: Sequence[PartitionCensus] = ()
-    error: Refused | None = None
+    error: BrokerError | None = None
 
 
 class _Id(NamedTuple):
@@ -107,7 +107,7 @@ def census(
     ids: dict[int, _Id] = {}
     counted = []
     for number, leader, told in partitions:
-        states, error = ((), Refused(told.code, str(told))) if isinstance(told, AskError) else (told, None)
+        states, error = ((), BrokerError(told.code, str(told))) if isinstance(told, AskError) else (told, None)
         found = [_id(state, None if leader is None else expirations.get(leader), now) for state in states]
         counted.append(PartitionCensus(number, leader, len(found), **_counts(found, now), error=error))
         for state, one in zip(states, found, strict=True):

@@ -22,8 +22,8 @@ from safeproducer.cli.common.stop import Failure
 from safeproducer.cli.doctor.census import (
     SILENT,
     BrokerCensus,
+    BrokerError,
     ClusterCensus,
-    Refused,
     TopicCensus,
     Unread,
     census,
@@ -200,7 +200,7 @@ def _census(
     name: str, topic: Topic, answers: Answers, known: Mapping[int, float], lines: Mapping[int, str]
 ) -> TopicCensus:
     if topic.error is not None:
-        return TopicCensus(name, error=Refused(topic.error, advice(topic.error, topic.error)))
+        return TopicCensus(name, error=BrokerError(topic.error, advice(topic.error, topic.error)))
     partitions = []
     for number, one in topic.partitions.items():
         told: Producers = _NO_LEADER if one.leader is None else answers.get((name, number), ())

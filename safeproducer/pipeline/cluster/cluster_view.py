@@ -31,7 +31,7 @@ from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.types import DIRECT_LANE, NEVER, UNPLACED, TopicPartition
 from safeproducer.policy.window import Said, Window, window
 from safeproducer.runtime import clock, randomness
-from safeproducer.settings.delivery import Delivery
+from safeproducer.settings.delivery import SendConfig
 from safeproducer.snapshot import ReplicationSnapshot
 
 _NONE = 0, -NEVER
@@ -192,7 +192,7 @@ _NEW = BrokerInfo()
 class ClusterView:
     """Any thread asks. Statistics are applied by the sender, throttle times announced by the threads that serve."""
 
-    def __init__(self, delivery: Delivery, throttle: Throttle) -> None:
+    def __init__(self, delivery: SendConfig, throttle: Throttle) -> None:
         self.partitions = Partitions(delivery.partitioning.partitioner, delivery.partitioning.sticky)
         self.outdated = OutdatedMetadata()
         self.throttle = throttle

@@ -22,7 +22,7 @@ from safeproducer.policy.client_reports import BUNCH
 from safeproducer.policy.expiry import Horizon, Told, Unsafe, is_too_old, unreadable
 from safeproducer.policy.types import NEVER, UNPLACED
 from safeproducer.runtime import clock
-from safeproducer.settings.delivery import Delivery
+from safeproducer.settings.delivery import SendConfig
 from safeproducer.settings.own_settings import EXPIRY_MS
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class IdExpirations:
     - `known`: of a new native producer, or as its former owner has passed it on.
     """
 
-    _delivery: Delivery
+    _delivery: SendConfig
     _cluster: ClusterView
     _asker: Asker
     _topics: Callable[[], Iterable[str]]

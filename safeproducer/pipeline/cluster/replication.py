@@ -27,7 +27,7 @@ from safeproducer.policy.client_reports import BUNCH, MANY, PartitionInfo, Topic
 from safeproducer.policy.replication import LAG_TIME, MINIMUM, Facts, Replicas, Side, ThrottledReplicas, Verdict, judge
 from safeproducer.policy.types import NEVER, ReplicationState, TopicPartition
 from safeproducer.runtime import clock
-from safeproducer.settings.delivery import Delivery
+from safeproducer.settings.delivery import SendConfig
 from safeproducer.snapshot import ReplicationSnapshot
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Replication:
     - `sent`: when that was measured last, by which statistics, and bytes/s by partition.
     """
 
-    _delivery: Delivery
+    _delivery: SendConfig
     _cluster: ClusterView
     _metadata: Metadata
     _asker: Asker

@@ -6,7 +6,7 @@ from safeproducer.kafka.statistics import Statistics
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.policy.pacing import HIGH_RATE, is_long
 from safeproducer.policy.types import DIRECT_LANE
-from safeproducer.settings.delivery import Delivery
+from safeproducer.settings.delivery import SendConfig
 
 _MEASURE_EVERY = 0.4
 _HIGH_RATE_SEEN = 0.1
@@ -20,7 +20,7 @@ class RoundTrip:
     The sender's thread changes it, and the first question's as long as nothing is known; any thread may read.
     """
 
-    def __init__(self, delivery: Delivery, counters: DeliveryCounters) -> None:
+    def __init__(self, delivery: SendConfig, counters: DeliveryCounters) -> None:
         self.long = False
         self.seconds = 0.0
         self._delivery = delivery

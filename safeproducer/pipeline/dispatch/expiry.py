@@ -33,7 +33,7 @@ from safeproducer.policy.decision import LOOK_AGAIN, Wish
 from safeproducer.policy.expiry import BACKSTOP_MARGIN, LEAST_LIMIT, Purge, purge_at
 from safeproducer.policy.types import DIRECT_LANE, NEVER, UNPLACED, TopicPartition
 from safeproducer.runtime import clock
-from safeproducer.settings.delivery import Delivery
+from safeproducer.settings.delivery import SendConfig
 
 _LOOK_EVERY = 0.1
 """Much less than any lane is closed before it is purged; to look at each batch in each turn would be felt."""
@@ -70,7 +70,7 @@ class Expiry:
     `refusal_of(error)` is called when librdkafka takes no record because of a fatal error.
     """
 
-    _delivery: Delivery
+    _delivery: SendConfig
     _holds: Holds
     _lanes: LanePool
     _record_buffer: RecordBuffer

@@ -16,7 +16,7 @@ from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.decision import BATCH, CHANGE, BatchFacts, LaneFacts, PartitionFacts, Wish, depth, hold, path
 from safeproducer.policy.types import NEVER, UNPLACED
-from safeproducer.settings.delivery import Delivery
+from safeproducer.settings.delivery import SendConfig
 
 _EMPTIES_WITHIN = 0.25
 """Seconds for which a direct lane that failed is awaited before a batch lane is made: each takes a producer ID."""
@@ -29,7 +29,7 @@ class FactGatherer:
     """The base of Dispatcher, which has these parts. The sender's thread calls. What comes first in
     policy.decision.RULES is asked first, and what cannot matter any more is not asked."""
 
-    _delivery: Delivery
+    _delivery: SendConfig
     _holds: Holds
     lanes: LanePool
     _placement: Placement

@@ -21,7 +21,7 @@ from safeproducer.policy.pacing import LATE
 from safeproducer.policy.sequence_gaps import KEPT_OUT
 from safeproducer.policy.types import UNPLACED
 from safeproducer.policy.window import LEAST
-from safeproducer.settings.delivery import Delivery
+from safeproducer.settings.delivery import SendConfig
 
 _PILED_UP = 3
 _PROBES = 5
@@ -36,7 +36,7 @@ class LaneChoice:
     - `hint(topic, partition)` is called once, when round trips limit a partition and another ordering would cure it.
     """
 
-    _delivery: Delivery
+    _delivery: SendConfig
     _holds: Holds
     _lanes: LanePool
     windows: Windows

@@ -17,7 +17,7 @@ from safeproducer.pipeline.schedule import Schedule
 from safeproducer.policy.decision import LOOK_AGAIN
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.types import NEVER, TopicPartition
-from safeproducer.settings.delivery import Delivery
+from safeproducer.settings.delivery import SendConfig
 
 TIMEOUT = "message.timeout.ms"
 _STATISTICS_COME = 1.2
@@ -36,7 +36,7 @@ class QuotaRetry:
     that so many `late` ones, which the lane had, were in none.
     """
 
-    _delivery: Delivery
+    _delivery: SendConfig
     _record_buffer: RecordBuffer
     rejections: QuotaRejections
     _report_queue: ReportQueue

@@ -24,7 +24,7 @@ from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import ALWAYS_FREE, NEVER, UNPLACED, Lack, TopicPartition, has_share
 from safeproducer.runtime import clock
 from safeproducer.runtime.log import logger
-from safeproducer.settings.delivery import BufferSize, Delivery
+from safeproducer.settings.delivery import BufferSize, SendConfig
 
 _BLOCK = HoldReason.LEADER_SILENT, HoldReason.UNKNOWN_TOPIC, HoldReason.NO_BROKER
 _BY_OTHERS = HoldReason.EXPIRY, HoldReason.SEQUENCE_GAP
@@ -45,7 +45,7 @@ class RecordBuffer:
     - `numbers`: the callbacks of records that wait here or are in batch lanes.
     """
 
-    _delivery: Delivery
+    _delivery: SendConfig
     _holds: Holds
     direct_native: Any
     _lanes: LanePool

@@ -16,7 +16,7 @@ from safeproducer.policy.diagnosis import ClientError
 from safeproducer.policy.pacing import LATE
 from safeproducer.policy.types import DIRECT_LANE, NEVER, UNPLACED, TopicPartition
 from safeproducer.runtime import clock
-from safeproducer.settings.delivery import Delivery
+from safeproducer.settings.delivery import SendConfig
 
 _BATCH_LANE = 0
 _IDLE_AFTER = 3
@@ -40,7 +40,7 @@ class ClientUpdates:
     `changed` asks the sender to look again, at all; `heard`, at these topics. It holds no native producer.
     """
 
-    def __init__(self, delivery: Delivery, holds: Holds, failures: Failures, counters: DeliveryCounters) -> None:
+    def __init__(self, delivery: SendConfig, holds: Holds, failures: Failures, counters: DeliveryCounters) -> None:
         self._counters = counters
         self.delivery = delivery
         self.holds = holds

@@ -19,7 +19,7 @@ from safeproducer.policy.pacing import LATE, LATE_TIMES
 from safeproducer.policy.probation import LATE_THREADS, Probation, Seen
 from safeproducer.policy.types import DIRECT_LANE, NEVER, TopicPartition
 from safeproducer.runtime import clock
-from safeproducer.settings.delivery import Delivery
+from safeproducer.settings.delivery import SendConfig
 
 
 class BatchCount(NamedTuple):
@@ -202,7 +202,7 @@ class DirectLane(Lane):
     `record_bytes`: what a record of it takes, on average.
     """
 
-    def __init__(self, delivery: Delivery, counters: DeliveryCounters, given: DirectLaneCounts | None = None) -> None:
+    def __init__(self, delivery: SendConfig, counters: DeliveryCounters, given: DirectLaneCounts | None = None) -> None:
         super().__init__(DIRECT_LANE)
         self._delivery = delivery
         self.probation = self._begins(delivery.mode == "auto" and delivery.holds_back)

@@ -25,7 +25,7 @@ from safeproducer.policy.lanes import IdleLanes
 from safeproducer.policy.types import NEVER
 from safeproducer.producer_ids.lane_permits import GRANTED, LanePermit, LanePermits
 from safeproducer.runtime import clock
-from safeproducer.settings.delivery import Delivery
+from safeproducer.settings.delivery import SendConfig
 
 MakeNative = Callable[[LaneLog | None], NativeProducer]
 """Makes the native producer of a batch lane; with a LaneLog that does not tell it is one more, without statistics."""
@@ -119,7 +119,7 @@ class LanePool:
     def __init__(
         self,
         make: MakeNative | None,
-        delivery: Delivery,
+        delivery: SendConfig,
         reports: Reports,
         numbers: ReportNumbers,
         permits: Callable[[], LanePermits],

@@ -20,7 +20,7 @@ from safeproducer.pipeline.reports.report_queue import DatedError, Deferred
 from safeproducer.policy.outcome import Outcome, Purged, is_first_attempt, never_sent, outcome_of
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
-from safeproducer.settings.delivery import Delivery
+from safeproducer.settings.delivery import SendConfig
 
 
 def is_refusal(code: int) -> bool:
@@ -83,7 +83,7 @@ class Failed(NamedTuple):
 class Failures:
     """Makes DeliveryErrors and counts them by outcome. Any thread."""
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: SendConfig) -> None:
         self.not_written = 0
         self.unknown = 0
         self.cancelled = [0, 0]

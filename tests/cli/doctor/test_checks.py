@@ -14,12 +14,12 @@ from safeproducer.cli.common.admin_settings import OpenTransaction
 from safeproducer.cli.common.finding import Severity, exit_code
 from safeproducer.cli.doctor.census import (
     BrokerCensus,
+    BrokerError,
     BusiestHour,
     ClusterCensus,
     Configuration,
     Examined,
     PartitionCensus,
-    Refused,
     TopicCensus,
     Unread,
 )
@@ -31,7 +31,7 @@ from safeproducer.producer_ids.patterns import _TEXTS, Pattern
 
 ROOT = Path(__file__).resolve().parents[3]
 
-NO_RIGHT = Refused("TOPIC_AUTHORIZATION_FAILED", "refused")
+NO_RIGHT = BrokerError("TOPIC_AUTHORIZATION_FAILED", "refused")
 NOON = 1_800_014_400.0
 DEFAULTS = Configuration(300.0, 60.0, idempotent=True)
 _RIGHT = "CLUSTER_AUTHORIZATION_FAILED"
@@ -120,9 +120,10 @@ def replicated(
 
 FLOOD = topic(small=150, of_this_host={"a.py:7 in view": range(120)})
 KNOWN = topic(small=150, of_this_host={"b.py:2": [1], "a.py:7": list(range(2, 50))})
-LOST = [PartitionCensus(number, None, error=Refused("LEADER_NOT_AVAILABLE", "it has no leader")) for number in range(5)]
-MOVED = [PartitionCensus(number, 1, error=Refused("NOT_LEADER", f"{number} moved")) for number in (5, 6)]
-LATE = PartitionCensus(7, 2, error=Refused("NOT_LEADER", "7 moved"))
+LEADERLESS = BrokerError("LEADER_NOT_AVAILABLE", "it has no leader")
+LOST = [PartitionCensus(number, None, error=LEADERLESS) for number in range(5)]
+MOVED = [PartitionCensus(number, 1, error=BrokerError("NOT_LEADER", f"{number} moved")) for number in (5, 6)]
+LATE = PartitionCensus(7, 2, error=BrokerError("NOT_LEADER", "7 moved"))
 LOOP = Pattern("crash-loop", "a.py:7 in main", 90, "90 in 30 s, a crash loop", "Find out why it ends.")
 LANES = [Pattern("lanes", f"b.py:{line} in run", 9, "9 in 3 s, lanes", "Set lanes.") for line in (1, 2)]
 OF_REQUEST = Pattern("one-per-request", "a.py:7 in view", 120, "120 in 50 s, one a request", "Make one producer.")

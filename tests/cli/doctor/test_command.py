@@ -19,7 +19,7 @@ from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.guard import guard_of
 from safeproducer.producer_ids.ledger_places import Place
 from safeproducer.producer_ids.ledger_reader import read_ledgers
-from safeproducer.producer_ids.permit import Request
+from safeproducer.producer_ids.permit import Claim
 from safeproducer.records import CallSite
 from safeproducer.testing import FakeCluster
 from tests.cli.in_process import CommandHere
@@ -238,7 +238,7 @@ def test_an_id_of_another_cluster_has_no_line_here(here: CommandHere) -> None:
         cluster.create_topic("t", partitions=2)
         write(cluster, "t", 2)
         for batch in [batch for entry in cluster.journal("Produce") for batch in entry.batches]:
-            permit = guard.ask(Request(Kind.FIRST, 20, False, CallSite("/srv/other.py", 7, "main"))).permit
+            permit = guard.ask(Claim(Kind.FIRST, 20, False, CallSite("/srv/other.py", 7, "main"))).permit
             assert permit is not None
             guard.note(permit, batch.producer_id)
         allowed = ["--config", "safeproducer.producer.ids.per.hour=1", "--json"]
@@ -358,7 +358,7 @@ def test_a_host_that_has_used_up_its_hour(here: CommandHere, ledger: str) -> Non
     """Exit 1 without any broker, with the line that took the IDs; with --no-paths without it."""
     guard = guard_of(("k1:9092", "User:a"), Place(ledger))
     for _ in range(4):
-        guard.ask(Request(Kind.FIRST, 3, False, CallSite("/srv/secret.py", 7, "main")))
+        guard.ask(Claim(Kind.FIRST, 3, False, CallSite("/srv/secret.py", 7, "main")))
     found = document(here.run("doctor", "--config", "safeproducer.producer.ids.per.hour=3", "--json"), 1)
     assert [one["code"] for one in found["findings"]] == ["host-over-limit"]
     (kept,) = found["host"]["ledgers"]

@@ -9,7 +9,7 @@ from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.guard import Guard, guard_of
 from safeproducer.producer_ids.ledger import name_of
 from safeproducer.producer_ids.ledger_places import OFF, SUFFIX, Place
-from safeproducer.producer_ids.permit import Request
+from safeproducer.producer_ids.permit import Claim
 from safeproducer.records import CallSite
 
 IDENTITY = ("k1:9092", "User:a")
@@ -31,7 +31,7 @@ def guard(place: Place) -> Guard:
 
 def take(guard: Guard, site: CallSite, producer_id: int | None = None, ended: str | None = None) -> None:
     """One permit, and what became of it."""
-    permit = guard.ask(Request(Kind.FIRST, 20, False, site)).permit
+    permit = guard.ask(Claim(Kind.FIRST, 20, False, site)).permit
     assert permit is not None
     guard.note(permit, producer_id, ended)
 

@@ -291,7 +291,7 @@ class SafeProducer(Submitting, ProducerSlots):
         return self.__engine.queued
 
     def __bool__(self) -> bool:
-        """Always true, as confluent_kafka."""
+        """A producer is always true, as in confluent_kafka, also with no records in it."""
         return True
 
     # --- the end -----------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ class AIOProducer(AsyncSafeProducer):
         return await self.send(topic, value, key, *args, **kwargs)
 
     async def poll(self, timeout: float = 0, *args: Any, **kwargs: Any) -> int:
-        """It is never needed. It lets the loop run, for `timeout` seconds or until a record ends; how many did."""
+        """Let the loop run for `timeout` seconds or until a record ends; how many did. No application needs to call."""
         loop, before = asyncio.get_running_loop(), sum(self._engine.counters.totals()[1:])
         deadline = loop.time() + timeout if timeout >= 0 else float("inf")
         while True:
@@ -87,7 +87,7 @@ class AIOProducer(AsyncSafeProducer):
         await self._in_thread(self.producer.begin_transaction, *args, **kwargs)
 
     async def commit_transaction(self, *args: Any, **kwargs: Any) -> None:
-        """As SafeProducer.commit_transaction()."""
+        """Commit as SafeProducer.commit_transaction() does, on a thread beside the loop."""
         await self._in_thread(self.producer.commit_transaction, *args, **kwargs)
 
     async def abort_transaction(self, *args: Any, **kwargs: Any) -> None:

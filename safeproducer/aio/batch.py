@@ -40,7 +40,7 @@ class BatchResult(Sequence[DeliveredRecord | DeliveryFailed]):
 
     @property
     def delivered(self) -> list[DeliveredRecord]:
-        """Those that were delivered."""
+        """The records of this batch that were delivered."""
         return [each for each in self._outcomes if isinstance(each, DeliveredRecord)]
 
     @property
@@ -95,7 +95,7 @@ class BatchDelivery:
             self._settling.soon(self._end)
 
     def complete(self) -> None:
-        """No more are accepted."""
+        """The batch accepts no more records, and ends with the last of those that it has."""
         self._complete = True
         if not self._open:
             self._end()

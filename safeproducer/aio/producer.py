@@ -302,11 +302,11 @@ class AsyncSafeProducer(Transactional):
                 round_.result()
 
     async def list_topics(self, *args: Any, **kwargs: Any) -> Any:
-        """As SafeProducer.list_topics()."""
+        """List topics as SafeProducer.list_topics() does, on a thread beside the loop."""
         return await self._in_thread(self.producer.list_topics, *args, **kwargs)
 
     async def cluster_id(self, *args: Any, **kwargs: Any) -> Any:
-        """As SafeProducer.cluster_id()."""
+        """The id of the cluster, as SafeProducer.cluster_id() asks for it, on a thread beside the loop."""
         return await self._in_thread(self.producer.cluster_id, *args, **kwargs)
 
     async def set_sasl_credentials(self, username: str, password: str) -> None:
@@ -318,7 +318,7 @@ class AsyncSafeProducer(Transactional):
         return SafeProducer.snapshot(self.producer)
 
     def explain(self, topic: str | None = None, partition: int | None = None) -> str:
-        """As SafeProducer.explain()."""
+        """Say what records wait for, as SafeProducer.explain() does."""
         return SafeProducer.explain(self.producer, topic, partition)
 
     def health(self, *, unresolved_for: float = 30.0) -> Health:

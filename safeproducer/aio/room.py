@@ -92,5 +92,5 @@ class Room:
 
     @property
     def count(self) -> int:
-        """How many wait."""
+        """How many records wait for room in the buffer."""
         return sum(not waiter.future.done() for queue in self.lines.values() for waiter in queue)

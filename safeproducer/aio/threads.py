@@ -159,14 +159,14 @@ class ServingThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """It ends soon."""
+        """Have the serving thread end soon; `join()` waits until it has."""
         self._stopped = True
         self._rest.set()
         if self._only is not None:
             self._only.ring()
 
     def join(self) -> None:
-        """Wait until it has."""
+        """Wait until the serving thread has ended."""
         self._thread.join()
 
     def _serve(self, producer: SafeProducer) -> None:
@@ -186,7 +186,7 @@ class ServingThread:
 
 
 def adapted(config: Mapping[str, Any], calls: LoopCalls) -> dict[str, Any]:
-    """The settings for SafeProducer."""
+    """The settings that SafeProducer is given: callbacks of the application run on the event loop."""
     if not isinstance(config, Mapping):
         raise ConfigurationTypeError("config", repr(type(config).__name__), "it is no dict of settings", "Give one")
     given = dict(config)

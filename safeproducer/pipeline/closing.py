@@ -228,10 +228,7 @@ class Closing:
         return raised
 
     def _serve_events(self) -> Exception | None:
-        """Serve statistics that wait; what a callback raised.
-
-        librdkafka counts them as it does records: here as one whose report a signal handler had stopped.
-        """
+        """Serve statistics that wait, which librdkafka counts as it does records; what a callback raised."""
         try:
             if self._engine.counters.interrupts and self._engine.queued and self._engine.route.state == "open":
                 self._engine.serving.poll(0)
@@ -317,10 +314,7 @@ class Closing:
             warnings.warn(text, ResourceWarning, stacklevel=3)
 
     def _tell_loss(self, reason: str, taken: int) -> str | None:
-        """Say that records without a report are gone, to the log and to hooks; the text for the warning.
-
-        Not those whose report came and was not polled: they are written.
-        """
+        """Tell log and hooks of records lost without a report, unpolled reports aside; the text of the warning."""
         counters = self._engine.counters
         written, acknowledged = counters.written().total(), counters.acknowledged()
         unresolved = counters.outstanding(self._engine.queued)[0] - written - taken

@@ -152,7 +152,7 @@ _NONE_WAIT = (0, None, None)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Inspection:
-    """Any thread asks."""
+    """The producer's account of its records: what they wait for, and what failed. Any thread asks."""
 
     _engine: Engine
     _info: ProducerInfo

@@ -384,10 +384,7 @@ class Serving:
         self._calls.counters.release_callbacks()
 
     def release_when_idle(self, now: float) -> None:
-        """On the sender's thread, for an application that only polls.
-
-        An object that is destroyed then may call this producer: not on this thread.
-        """
+        """Forget callbacks for an application that only polls. What they destroy may call the producer: not here."""
         due, before = self._released
         if now < due:
             return

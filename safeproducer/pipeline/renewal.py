@@ -149,10 +149,7 @@ class DirectRenewal:
         self._dispatcher.recheck(now)
 
     def _look_after(self, now: float) -> bool:
-        """Tell what became of their records, the oldest first; drop one when no thread can be inside any more.
-
-        Whether some wait to be told.
-        """
+        """Tell of former producers' records, the oldest first; drop what no thread is in. Whether some are untold."""
         kept = self._counters.report_queue.deferred
         for native, former in self._former:
             reports = former.waiting(kept.copy())

@@ -96,10 +96,7 @@ class Route:
             self.native = native
 
     def retire(self, state: str, refusal: Callable[[], SafeProducerError]) -> None:
-        """Release the native producers; from now on every call raises what `refusal` makes.
-
-        One step: a signal handler that raises finds all of it as it was, or retired.
-        """
+        """Release the native producers; from now on calls raise `refusal()`. One step for signal handlers."""
         unusable, intake = Unusable(refusal), self._dispatcher.intake
         threads: set[int] = set()
         barred: set[int] = set()  # a fork inside a callback leaves none in the child
@@ -177,10 +174,7 @@ class Route:
             self.go(direct=False)
 
     def hold(self) -> None:
-        """Send nothing directly from now on until the sender has looked, not even what a callback produces next.
-
-        Runs inside a native call, so it makes none.
-        """
+        """Send nothing directly until the sender has looked. Runs inside a native call, so it makes none."""
         self._dispatcher.intake.suspend()
         if self.goes_direct and self.state == "open":
             if self.sender.is_this_thread():

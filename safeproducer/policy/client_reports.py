@@ -50,10 +50,7 @@ def partitions_of(answer: Any, topic: str) -> TopicMetadata:
 
 
 def described(answers: Mapping[str, Iterable[Any]]) -> dict[str, TopicMetadata]:
-    """The same of several topics, by what describe_topics() told of their partitions: only living brokers have a host.
-
-    Those that have no replica of these topics are not known.
-    """
+    """The partitions of several topics, by describe_topics(). Of brokers it tells the living ones with a replica."""
     nodes = {node.id: node for told in answers.values() for it in told for node in it.replicas if node.host}
     alive = {number: _address(node) for number, node in nodes.items()}
 

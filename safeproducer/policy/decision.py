@@ -239,7 +239,7 @@ _RULES_OF = by_path(RULES)
 
 
 def path(facts: PartitionFacts) -> int:
-    """It changes only when the lane that is left has nothing of the partition any more: lanes have no common order."""
+    """The path of the next record. A partition leaves a lane only when that has nothing of it: lanes share no order."""
     lane = facts.lane
     if facts.must_batch:
         return BATCH
@@ -289,4 +289,4 @@ def depth(ack_time: float | None, longest_wait: float) -> int:
 
 
 TURN: Final = Hold(None, Why.TURN)
-"""Nobody has looked yet."""
+"""The sender has not looked at the partition yet."""

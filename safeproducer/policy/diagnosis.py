@@ -128,7 +128,7 @@ class ClientError:
         return delivered > self.delivered or (self.of_all and any(seen > self.at for seen in connected.values()))
 
     def cause(self, over: bool, away: bool, now: float) -> Cause:
-        """It now; whether nothing waits because of it any more, and whether no broker is connected."""
+        """The error as a cause. `over`: nothing waits because of it any more; `away`: no broker is connected."""
         about = "the last client error" + ("" if self.node is None else f" of broker {self.node}")
         again = "" if self.times == 1 else f"{self.times} times in {self.at - self.since:.0f} s, the last "
         told = f"{about}{'' if over else ' was'}: {self.sentence} ({again}{now - self.at:.0f} s ago)"

@@ -199,10 +199,7 @@ def margin(seconds: float) -> float:
 
 
 def longest(timeout: float | None, socket_timeout: float) -> float | None:
-    """For how long a record may be under way: to the end of the `backstop()`; None: without end.
-
-    `timeout`: message.timeout.ms, None where there is none.
-    """
+    """For how long a record may be under way, to the end of its `backstop()`; None without a message.timeout.ms."""
     return None if timeout is None else timeout + 2 * socket_timeout + BACKSTOP_MARGIN
 
 
@@ -238,10 +235,7 @@ def purge_at(handed_over: float, accepted: float, limit: float, stamped: float =
 
 
 def is_too_old(age: float, seconds: float) -> bool:
-    """Whether a record timestamp of this age has a leader forget the producer ID at its next look.
-
-    Clocks may differ by the margin: only what is too old by any of them.
-    """
+    """Whether a timestamp so old has a leader forget the producer ID at its next look, whichever clock is right."""
     return age > seconds + margin(seconds)
 
 

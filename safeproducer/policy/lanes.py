@@ -70,10 +70,7 @@ class IdleLanes:
         return 0.0 if self.rate is None else HOUR / (SHARE * self.rate)
 
     def spare(self, lanes: int, used_at: float, wrote: bool, now: float) -> bool:
-        """Whether the last of `lanes`, not used since `used_at`, should be given up.
-
-        `wrote`: whether its ID has been used. One that was not costs nothing when it is re-created.
-        """
+        """Whether to give up the last of `lanes`, idle since `used_at`. Without `wrote` it is re-created for free."""
         if lanes <= (self.fixed or 1) or now - used_at <= LONGEST_IDLE:
             return False
         return not wrote or now - max(used_at, self._given_up_at) > self.pause

@@ -13,10 +13,7 @@ LATE_TIMES = 5  # an answer that took so many times as long as usual was not on 
 
 
 class AckTime:
-    """The sender's thread calls. `seconds` from sending a batch to its last report, smoothed; None before the first.
-
-    `at`: when that came.
-    """
+    """`seconds` from sending a batch to its last report, smoothed; `at`: when that came. The sender's thread calls."""
 
     def __init__(self) -> None:
         self.seconds: float | None = None

@@ -101,14 +101,11 @@ def _excess(used_until: float, kind: Kind, rate: float, now: float) -> float:
 JITTER = 0.1
 """Share of the time in which one ID comes back: waiters that were refused together shall not ask together for ever."""
 LONGEST_JITTER = 1.0
-"""Seconds."""
+"""Seconds of jitter at most, however slowly IDs come back."""
 LONGEST_WAIT = 30.0
 """Seconds: an ID that another process gives back is found by then."""
 
 
 def ask_again_in(retry_after: float, rate: float, share: float) -> float:
-    """Seconds until a producer asks again that was told to wait `retry_after`.
-
-    `rate`: IDs per hour, above 0. `share`: a random number from 0 to 1.
-    """
+    """Seconds until a producer asks again. `rate`: IDs per hour, above 0; `share`: a random number from 0 to 1."""
     return min(retry_after, LONGEST_WAIT) + share * min(LONGEST_JITTER, JITTER * HOUR / rate)

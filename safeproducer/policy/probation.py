@@ -43,10 +43,7 @@ class Seen(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """How much may still be added to a partition's batch, and until when.
-
-    `before`: its answers when it began. `came`: statistics show that librdkafka has nothing of it any more.
-    """
+    """How much a batch may still take, `until` when. `before`: answers at its begin; `came`: all were reported."""
 
     records: int
     bytes: int

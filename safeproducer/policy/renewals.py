@@ -81,9 +81,9 @@ class Epochs:
         return epoch < before or epoch >= max(LATEST, self._first + 1)
 
     def only_fenced(self, requests: int, acknowledged: int, refused: int) -> bool:
-        """The same by counts, for a lane whose batches are not known: requests, records acknowledged, records refused.
+        """Whether a lane whose batches are not known needs another producer ID.
 
-        Since the last counts there were as many requests, none was acknowledged, and records were refused.
+        Records were `refused` for it since the last counts, none was acknowledged, and FENCED requests were sent.
         """
         sent, before, fenced = self._before
         only = acknowledged == before and refused > fenced
@@ -93,7 +93,7 @@ class Epochs:
         return only
 
     def fenced(self, refused: bool) -> bool:
-        """The same, as a batch was refused for its producer ID, or not."""
+        """Whether it needs another producer ID, as one more batch was refused for this one, or was not."""
         self._fenced = self._fenced + 1 if refused else 0
         return self._fenced >= FENCED
 

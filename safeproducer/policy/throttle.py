@@ -52,10 +52,7 @@ class Throttle:
         return self._known.latest
 
     def announce(self, broker: int, seconds: float, now: float) -> bool:
-        """Note that at `now` a broker asked to wait `seconds`; whether it had not within the last minute.
-
-        A time that is no positive finite number changes nothing.
-        """
+        """Note that a broker asked to wait `seconds`, if positive and finite; whether it had not in the last minute."""
         if not 0 < seconds < inf:
             return False
         while True:

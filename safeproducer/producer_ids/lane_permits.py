@@ -102,7 +102,7 @@ class LanePermits:
         self._request = request
         self._tell = tell
         self._lanes: set[LanePermit] = set()
-        """Of lanes that exist."""
+        """The permits of the lanes that exist."""
         self._kept = self._lost = 0
         """How many had a permit and are no more; how many of them failed and are to be replaced."""
         self._again_at = self._retry_after = 0.0

@@ -43,7 +43,7 @@ Replication = Literal["auto", "off"]
 Fatal = Literal["stop", "renew"]
 FatalHeld = Literal["send", "fail"]
 _LONGEST_EXPIRY_MS = 2_147_483_647
-"""Kafka's maximum of producer.id.expiration.ms."""
+"""Milliseconds: the largest producer.id.expiration.ms that Kafka takes."""
 
 Choice = TypeVar("Choice", bound=str)
 

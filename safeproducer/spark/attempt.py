@@ -37,7 +37,7 @@ _TURN = 1.0
 _ROOM_TURN = 0.05
 _FEW_TOPICS = 10
 Place = tuple[str | None, int | None]
-"""Topic and partition."""
+"""Topic and partition of a record, each None where it is not known."""
 _ANSWER = 3.0
 """Seconds for the answer to a question in the middle of a task."""
 

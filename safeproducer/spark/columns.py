@@ -61,7 +61,7 @@ class Columns:
         )
 
     def at_positions(self, prefix: str, first: int) -> Columns:
-        """The same, with ids: the prefix, and the number of each row, of which this is the first."""
+        """These rows with ids: the prefix, and the number of each row, which is `first` for the first."""
         numbers = pa.array(np.arange(first, first + self.rows)).cast(pa.string())
         return replace(self, ids=pc.binary_join_element_wise(prefix, numbers, "").cast(pa.binary()))
 
@@ -205,7 +205,7 @@ def _names(topics: Any) -> Any:
 
 
 def utf8(texts: Any) -> Any:
-    """The same column of strings; null where one is no UTF-8, which Spark's strings may be."""
+    """This column of strings, with null where one is no UTF-8, which Spark's strings may be."""
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:

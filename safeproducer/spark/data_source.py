@@ -30,7 +30,7 @@ else:
     except ImportError:  # new in 4.1; 4.0 gives Arrow to any writer that is an Arrow writer
 
         class DataSourceStreamArrowWriter(DataSourceArrowWriter, DataSourceStreamWriter):
-            """As in 4.1."""
+            """Stands for the class of this name in Spark 4.1."""
 
 
 MOST_QUERIES = 32

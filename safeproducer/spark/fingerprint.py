@@ -19,7 +19,7 @@ from safeproducer.spark.markers import Print
 _AT_ONCE = 4 << 20
 """Bytes of keys and values: the words and their places take some times as much."""
 _TOPIC = 3
-"""The seed of topics."""
+"""The seed of the hash of a topic's name."""
 _GOLDEN = 0x9E3779B97F4A7C15
 _SHIFTS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
@@ -56,7 +56,7 @@ def _mixed(numbers: Any) -> Any:
 
 
 def _known(column: Any, hashes: Any) -> Any:
-    """0 for null."""
+    """The hashes of a column, with 0 where it is null."""
     if not column.null_count:
         return hashes
     return np.where(column.is_null().to_numpy(zero_copy_only=False), np.uint64(0), hashes)

@@ -48,7 +48,7 @@ def shown(option: str, value: str) -> str:
 
 Given = Mapping[str, str]
 Convert = Callable[[Given, str], str | tuple[str, ...] | None]
-"""It takes all settings that were given, by Java's names, and the name of the one it converts, which it may refuse.
+"""A converter takes all settings given, by Java's names, and the name of the one it converts, which it may refuse.
 
 It returns a value for each setting of librdkafka, or one for all of them, or None where the setting changes nothing.
 """
@@ -84,7 +84,7 @@ def _number(given: Given, name: str, least: int, most: int, way_out: str = "") -
 
 
 def _whole(least: int = 0, most: int = INT, at_least: int | None = None) -> Convert:
-    """The same number. `at_least`: librdkafka's least value, which stands for smaller ones that Java takes."""
+    """A number stays as it is. `at_least`: librdkafka's least value, which stands for smaller ones that Java takes."""
 
     def convert(given: Given, name: str) -> str:
         found = _number(given, name, least, most)

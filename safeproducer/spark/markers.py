@@ -152,8 +152,7 @@ def check_start(sink: ExactlyOnce, slots_before: int, found: Sequence[Marker | N
 
 
 def check_former(former: ExactlyOnce, found: Sequence[Marker | None], batch: int, query: str) -> None:
-    """The same of a sink that had another number of slots: whoever takes over may do so in the middle of a
-    micro-batch."""
+    """Raise ConfigurationError if a slot of a sink with another number of slots has written this micro-batch."""
     for slot, marker in enumerate(found):
         if marker is not None and marker.query == query and marker.batch >= batch:
             problem = f"slot {slot} of the {former.slots} before has written micro-batch {marker.batch} already"

@@ -211,7 +211,7 @@ class BatchReport:
 
     @property
     def delivered(self) -> int:
-        """Those that were acknowledged."""
+        """Rows whose records brokers acknowledged."""
         return sum(topic.delivered for topic in self.topics.values())
 
     @property

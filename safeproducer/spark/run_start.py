@@ -64,7 +64,7 @@ def _claim(config: dict[str, object], claim: Positions, sink: ExactlyOnce, batch
 
 
 def _owner(config: dict[str, object], sink: ExactlyOnce, slot: int | str) -> NativeProducer:
-    """It has fenced whoever had the slot, and what that left is settled."""
+    """A producer that has fenced whoever had the slot: the transaction that was left is settled."""
     owner = NativeProducer({**connection_settings(config), **sink.settings(slot), "log_level": 0}, logger=SILENT)
     owner.init_transactions(_WITHIN)
     return owner

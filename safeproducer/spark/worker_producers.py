@@ -68,7 +68,7 @@ MOST_PRODUCERS = 4
 _LEAVES_WITHIN = 1.0
 """Seconds to close a producer of which nothing is left."""
 _BATCH_SIZE = 1_000_000
-"""librdkafka's default of batch.size."""
+"""Bytes of a batch, where batch.size is not set: librdkafka's default."""
 _LOGIN = frozenset({"sasl.username", "sasl.password"})
 _DOWN = frozenset({KafkaError._ALL_BROKERS_DOWN})
 
@@ -185,9 +185,9 @@ class WorkerProducer:
         return found
 
     def look_again(self, names: Sequence[str]) -> dict[str, TopicFacts]:
-        """The same, from the brokers: limits and partitions may have been changed since.
+        """The facts of these topics, asked anew: limits and partitions may have been changed since.
 
-        One that was not there is not waited for again.
+        A topic that was not there is not waited for again.
         """
         before = {name: self.facts[name] for name in names if name in self.facts}
         self._limits = {name: limit for name, limit in self._limits.items() if name not in names}

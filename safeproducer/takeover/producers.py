@@ -61,7 +61,7 @@ def _naming(error: ConfigurationError, variables: Mapping[str, str]) -> Configur
 
 
 class Producer(SafeProducer):
-    """confluent_kafka.Producer under `safeproducer run`."""
+    """Takes the place of confluent_kafka.Producer under `safeproducer run`."""
 
     def __init__(self, *args: Any, **config: Any) -> None:
         variables: dict[str, str] = {}
@@ -78,7 +78,7 @@ class Producer(SafeProducer):
 
 
 class SerializingProducer(SafeSerializingProducer):
-    """confluent_kafka.SerializingProducer under `safeproducer run`."""
+    """Takes the place of confluent_kafka.SerializingProducer under `safeproducer run`."""
 
     def __init__(self, conf: dict[str, Any]) -> None:
         variables: dict[str, str] = {}
@@ -127,7 +127,7 @@ def _aio_producer() -> Any:
     from safeproducer.aio import AIOProducer as SafeAIOProducer  # noqa: PLC0415 - it loads asyncio
 
     class AIOProducer(SafeAIOProducer):
-        """confluent_kafka.aio.AIOProducer under `safeproducer run`."""
+        """Takes the place of confluent_kafka.aio.AIOProducer under `safeproducer run`."""
 
         def __init__(self, producer_conf: dict[str, Any], *args: Any, **more: Any) -> None:
             variables: dict[str, str] = {}

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from safeproducer.testing import FakeCluster
 
 _WAITS = "wait"
-"""It takes a function, which no line can hold."""
+"""The method that cannot be called from here: its argument is a function, which no line can hold."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -63,7 +63,7 @@ def _serve(cluster: FakeCluster, calls: TextIO) -> None:
 
 
 def plain(value: Any) -> Any:
-    """It as JSON has it: bytes as text, a topic and its partition as `topic-partition`."""
+    """The value as JSON has it: bytes as text, a topic and its partition as `topic-partition`."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, Mapping):

@@ -92,7 +92,7 @@ class ProducedBatch:
         return crc32c(self.data[_CHECKED_FROM:]) == self.header.crc
 
     def stamped(self, now_ms: int) -> "ProducedBatch":
-        """The same batch with the broker's time (``message.timestamp.type=LogAppendTime``)."""
+        """This batch with the broker's time (``message.timestamp.type=LogAppendTime``)."""
         attributes, data = self.header.attributes | _LOG_APPEND_TIME, bytearray(self.data)
         struct.pack_into(">h", data, _ATTRIBUTES_AT, attributes)
         struct.pack_into(">q", data, _MAX_TIMESTAMP_AT, now_ms)

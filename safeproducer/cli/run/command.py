@@ -24,7 +24,7 @@ _MODE, _SUMMARY = "SAFEPRODUCER_RUN_MODE", "SAFEPRODUCER_RUN_SUMMARY"
 _FOLDER = os.path.join("safeproducer", "takeover", "path")
 _WITH_VALUE = ("--mode", "--summary")
 _FLAGS, _LONG_FLAGS = "bBdEhiIOPqRsStuvVx?W:X:c:m:", ["check-hash-based-pycs="]
-"""Those of Python."""
+"""Python's own options, written as getopt takes them."""
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*w?(?:\.exe)?$", re.IGNORECASE)
 PARSER = {
     "help": "start an application with its confluent_kafka producers replaced, or observed",

@@ -48,10 +48,7 @@ Configs = tuple[float, Mapping[str, str | None] | str]
 
 
 def change(known: dict[_Key, _Value], key: _Key, none: _Value, to: Callable[[_Value], _Value]) -> tuple[_Value, _Value]:
-    """Replace a value as a whole, so that no thread undoes what another one has written meanwhile. No lock.
-
-    Returns what it was, and what it is.
-    """
+    """Replace a value as a whole, so that no thread undoes what another wrote. No lock. What it was, and is."""
     while True:
         before = known.setdefault(key, none)
         after = to(before)

@@ -40,7 +40,7 @@ class RoundTrip:
 
     @property
     def delivered(self) -> int:
-        """Records delivered so far."""
+        """How many records of the producer were delivered so far."""
         return self._counters.totals()[1]
 
     def guess(self, distance: float) -> None:

@@ -93,10 +93,7 @@ class Dispatcher(FactGatherer):
                 self.schedule.alarm.hurry()
 
     def recheck(self, now: float, topics: Iterable[str] | None = None) -> None:
-        """Ask partition buffers again whether they are held: something about brokers or acknowledgements changed.
-
-        Those of these topics, or all if none are named.
-        """
+        """Ask the partition buffers of these topics, or all, again if they are held: brokers or answers changed."""
         if topics is None:
             self.intake.resume()
         self._choice.windows.tell(now)

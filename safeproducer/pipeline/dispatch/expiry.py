@@ -51,7 +51,7 @@ class Asked(NamedTuple):
 
 
 def timed_out(within: str) -> str:
-    """As librdkafka words it."""
+    """Why a record failed that no broker acknowledged `within` this time, worded as librdkafka does."""
     return f"Local: Message timed out: no broker acknowledged it within {within}"
 
 
@@ -129,10 +129,7 @@ class Expiry:
                     self._end(buffer, queue, code, reason)
 
     def give_up(self, tp: TopicPartition, keys: Set[object]) -> None:
-        """A record with one of these keys ended with unknown outcome: what waits behind it ends, not written.
-
-        What has no partition yet may be of that one.
-        """
+        """A record with one of these keys ended unknown: end what waits behind it, also what has no partition yet."""
         of_keys, buffers = self._delivery.own.ordering == "key", self._record_buffer.buffers
         keys = keys - {None}
         for buffer in filter(None, (buffers.get(tp), buffers.get((tp[0], UNPLACED)))):
@@ -326,7 +323,7 @@ class Expiry:
         return Wish.PURGE
 
     def _tell_of_purged(self, lane: DirectLane, at: float, within: str, now: float) -> Wish | None:
-        """Once statistics tell what had been sent of what was purged: report it, and go on."""
+        """Report the purged records when younger statistics tell which of them were sent; then the lane goes on."""
         found, deferred = self._holds.cluster.statistics.get(DIRECT_LANE), self._report_queue.deferred
         if found is None or found.at <= at or found.messages:
             return None

@@ -47,7 +47,7 @@ class FlushTimer:
             before.reports.on_answer = partial(_follows, weakref.ref(self), batch)
 
     def discard(self, batch: InFlightBatch) -> None:
-        """It has its reports."""
+        """The batch has all its reports, and needs no flush trigger any more."""
         self._due.pop(batch, None)
 
     def expect_rest(self, buffer: PartitionBuffer, now: float) -> None:

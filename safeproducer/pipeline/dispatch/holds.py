@@ -92,7 +92,7 @@ class Holds:
 
     @property
     def starting(self) -> bool:
-        """Whether `look()` has to."""
+        """Whether `look()` is needed: on probation, or far from the brokers with no batch lane ready yet."""
         direct = self.direct
         return direct is not None and (direct.probation.open or (self.far and not self.lane_ready))
 
@@ -181,10 +181,7 @@ class Holds:
             self._held_until = deadlines
 
     def waited_for_id(self, buffer: PartitionBuffer) -> bool:
-        """Whether its next record was there before the producer's permit, and leaves by the lane that this is for.
-
-        By a batch lane it would cost a second producer ID.
-        """
+        """Whether its next record waited for the producer's permit: a batch lane would cost a second producer ID."""
         return bool(buffer.records) and buffer.records[0][ACCEPTED_AT] < self.gate.opened_at
 
     def throttled_lately(self, tp: TopicPartition, now: float) -> bool:

@@ -168,7 +168,7 @@ class Intake:
         raise refusal()
 
     def _ring_if_full(self, buffer: PartitionBuffer, count: int, size: int) -> None:
-        """Once for each full batch, or every record behind one would pump."""
+        """Wake the sender once for each full batch: each record behind a full one would wake it, too."""
         why, held, most = buffer.why, buffer.bytes, self._batch_bytes
         fills = count % self._batch_records == 0 or held // most > (held - size) // most
         if fills and (why is None or not why.reason.unchanged_by_records):
@@ -206,7 +206,7 @@ class Intake:
         self.suspended = True
 
     def resume(self) -> None:
-        """The sender looks."""
+        """The sender looks at the partitions now: records may go directly again."""
         self.suspended = False
 
     def opens(self, opened: bool) -> None:

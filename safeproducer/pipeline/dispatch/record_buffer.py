@@ -60,7 +60,7 @@ class RecordBuffer:
     _maybe_direct_at: float = -NEVER
     """When a record of any partition went directly last: of a new one, too, while librdkafka places it."""
     given_directly_at: float = -NEVER
-    """The same, of records that the intake or the sender gave to the direct lane."""
+    """When the intake or the sender last gave a record to the direct lane."""
     _room: list[float] = field(default_factory=lambda: [0, 0.0])
     """How much more is accepted, in records and bytes, before the shares of the buffer are looked at again."""
     room_wanted: deque[tuple[Callable[[], object], int, int]] = field(default_factory=deque)
@@ -70,7 +70,6 @@ class RecordBuffer:
 
     @property
     def buffers(self) -> dict[TopicPartition, PartitionBuffer]:
-        """By partition."""
         return self._holds.buffers
 
     @property
@@ -113,7 +112,6 @@ class RecordBuffer:
             buffer.went_directly(until)
 
     def of_topics(self, topics: Iterable[str]) -> list[PartitionBuffer]:
-        """Those of these topics."""
         return [buffer for topic in set(topics) for buffer in self._by_topic.get(topic, ())]
 
     def recheck(self, now: float, topics: Iterable[str] | None = None) -> None:
@@ -178,7 +176,7 @@ class RecordBuffer:
         return True
 
     def tell_holds(self) -> None:
-        """Hooks ask for records."""
+        """Hooks ask to be told of held records, by `tell_hold()`."""
         self.numbers.observe()
 
     def tell_hold(self, buffer: PartitionBuffer, records: Iterable[HeldRecord]) -> None:
@@ -210,7 +208,7 @@ class RecordBuffer:
 
     @property
     def waiting(self) -> int:
-        """Records that wait here."""
+        """How many records wait in this process, those on their way from a partition buffer to a lane included."""
         if not self.numbers.uses:  # each of them uses a number: thousands of idle partitions take long to add up
             return 0
         # In the order in which records go, or one that goes on meanwhile would be missed.

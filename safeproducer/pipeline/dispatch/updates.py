@@ -68,7 +68,7 @@ class ClientUpdates:
         return told
 
     def delivered_of(self, tp: TopicPartition) -> tuple[int, int]:
-        """The same of a partition, or of a topic with -1, and of all."""
+        """How many records of a partition were delivered, or of a topic with -1, and how many of all."""
         return self._counters.answers(tp)[0], self._counters.lately()[1]
 
     def open(self) -> tuple[Counter[TopicPartition], int]:

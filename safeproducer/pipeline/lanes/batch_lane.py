@@ -48,7 +48,7 @@ class LaneLog:
         return config | {"logger": self}
 
     def log(self, level: int, form: str, *args: object) -> None:
-        """As logging.Logger.log()."""
+        """Learn the producer ID from librdkafka's line, else pass the line on to the application's logger."""
         if not self.acquired and any(isinstance(text, str) and _ACQUIRED in text for text in args):
             self.acquired = True
             found = _ID.search(" ".join(map(str, args)))
@@ -111,11 +111,11 @@ class BatchLane(Lane):
         return self.permit.may_send(None if self.log is None else self.log.producer_id)
 
     def fail(self, error: KafkaError) -> None:
-        """It takes nothing more, and its records end as they would."""
+        """The lane takes no more batches; the records that it has end as they would."""
         self.client.retire(error)
 
     def newly_failed(self) -> LaneFailure | None:
-        """Its failure, once."""
+        """The failure of the lane when it is asked for the first time, else None."""
         if self.failure is not None or self.client.failed is None:
             return None
         self.failure = LaneFailure(self.client.failed)
@@ -186,7 +186,7 @@ class BatchLane(Lane):
         return self.gaps.takes(tp, not self.batches, now)
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """As the native producer's."""
+        """Purge the native producer: sequence numbers of its partitions may have a gap from then on."""
         self.gaps.purged([batch.tp for batch in self.batches if batch.left], clock.monotonic())
         self.client.native.purge(in_queue, in_flight, blocking)
 
@@ -224,7 +224,7 @@ class BatchLane(Lane):
 
     @property
     def inside(self) -> int:
-        """Records inside librdkafka."""
+        """How many records of this lane have no report yet."""
         # A copy, made in one step under the interpreter lock: any thread may ask.
         return sum([batch.left for batch in self.batches.copy()])
 

@@ -313,7 +313,7 @@ class DirectLane(Lane):
             self.purge = None
 
     def purging(self, now: float, within: str = "") -> None:
-        """It is about to be purged, unless it was: what it has may be in the log, or get there late."""
+        """The lane is about to be purged, unless it was: its records may be in the log, or get there late."""
         if self.purge is not None:
             return
         self.purge = now, within

@@ -21,7 +21,7 @@ from safeproducer.settings.own_settings import DEFAULT_PRODUCER_IDS_PER_HOUR
 
 USED_UP = KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "brokers refuse its producer ID, or its epochs are used up")
 _SERVED_WITHIN = 1.0
-"""Seconds."""
+"""Seconds in which poll() serves a fatal error that a call has told of; after them the call's word is taken."""
 _OF_BATCH = re.compile(r"ProduceRequest for (\S+) \[(\d+)\] ")
 
 
@@ -54,7 +54,7 @@ class LaneFailure:
         self.not_written += not_written
 
     def end(self, error: KafkaError | None = None) -> None:
-        """It is empty. `error`: as is known by now."""
+        """The failed lane is empty. `error`: the cause, where a better one is known by now."""
         self.error, self.ended = error or self.error, True
 
 
@@ -86,7 +86,7 @@ class Lane:
             self.fail(error)
 
     def fail(self, error: KafkaError) -> None:
-        """It takes nothing more, and another one comes in its place. Any thread."""
+        """The lane takes nothing more, and another one comes in its place. Any thread."""
         if self.failure is None or (self.failure.error is USED_UP and error is not USED_UP):
             self.failure = LaneFailure(error)
 

@@ -120,7 +120,7 @@ class SessionLog:
         tell(text)
 
     def log(self, level: int, form: str, *line: Any) -> None:
-        """As logging.Logger.log()."""
+        """Learn of lost connections and requests from librdkafka's line; pass on what the application would have."""
         facility, _, text = line if len(line) == 3 else ("", "", "")
         ended = facility == "STATE" and text.endswith((" UP -> DOWN", " REAUTH -> DOWN")) and "/bootstrap" not in text
         self.lost += ended or (facility == "REQTMOUT" and " in flight " in text)
@@ -131,7 +131,7 @@ class SessionLog:
 
 
 def _to_stderr(level: int, form: str, *line: Any) -> None:
-    """As librdkafka writes it."""
+    """Write a log line to stderr, in the form that librdkafka gives it."""
     facility, name, text = line
     sys.stderr.write(f"%{_SYSLOG.get(level, 5)}|{clock.time():.3f}|{facility}|{name}| {text}\n")
 

@@ -29,10 +29,7 @@ def is_refusal(code: int) -> bool:
 
 
 def proven(reports: Sequence[Deferred], counts: Mapping[TopicPartition, int]) -> Iterator[tuple[Deferred, bool]]:
-    """Each report, and whether its record was certainly in no request.
-
-    `counts`: how many of a partition's records were in none.
-    """
+    """Each report, and whether its record was in no request. `counts`: records of a partition that were in none."""
     rows: dict[tuple[str | None, int | None], list[Purged]] = defaultdict(list)
     for kept in reports:
         rows[kept.message.topic(), kept.message.partition()].append(_purged(kept))

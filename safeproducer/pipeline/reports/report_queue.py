@@ -162,10 +162,7 @@ class Reports:
     def by_partition(
         self, topics: Mapping[str, TopicAccount], counts: Callable[[Any, Any], bool] = lambda error, message: True
     ) -> Counter[TopicPartition]:
-        """How many records of each partition wait for their report; -1 for those that never had one.
-
-        Only those that `counts(error, message)`.
-        """
+        """Records of each partition (-1: of none) whose report waits, of those that `counts(error, message)`."""
         names, found = {id(account): name for name, account in topics.items()}, Counter[TopicPartition]()
         for bunch in self.bunches.copy():
             if isinstance(bunch, CountedBunch):
@@ -210,10 +207,7 @@ class Reports:
 
     @interrupts.runs_reports
     def run(self, most: float = NEVER) -> int:
-        """Run them on the calling thread, `most` of them or until one raises; how many.
-
-        Those of one partition that are only counted are one step.
-        """
+        """Run up to `most` reports here, or until one raises; how many. Those only counted go in one step."""
         ran = 0
         bunches = self.bunches
         while bunches and ran < most:

@@ -141,7 +141,7 @@ class TransactionInfo:
 
 
 class TransactionControl(GroupControl):
-    """Shows transactions."""
+    """Shows the transactions that the cluster knows, for tests to look at."""
 
     def transactions(self) -> dict[str, TransactionInfo]:
         """The newest transaction of each ``transactional.id``: producer ID, epoch, state, partitions and groups."""

@@ -47,7 +47,7 @@ class Runtime:
 
     @property
     def bootstrap(self) -> str:
-        """``bootstrap.servers`` of all brokers."""
+        """The value for ``bootstrap.servers``: host and port of all brokers."""
         return ",".join(f"{LOOPBACK}:{broker.port}" for broker in self._state.brokers.values())
 
     @property

@@ -181,7 +181,7 @@ def txn_offset_commit(request: Request) -> Body:
 
 
 def _outside(request: Request) -> int:
-    """It would not be part of the transaction."""
+    """The error code for a request that would not be part of the transaction."""
     since = _ABORTABLE_SINCE[request.header.api]
     return TRANSACTION_ABORTABLE if request.header.version >= since else rules.INVALID_TXN_STATE
 

@@ -69,7 +69,7 @@ class Inbox(Generic[T]):
                 joined.cancel()
 
     async def close(self) -> None:
-        """Forget what is queued."""
+        """Forget the requests that are queued, and the one that is being worked on."""
         if self._worker is not None:
             self._worker.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
@@ -92,7 +92,7 @@ class Outbox:
         self._room = asyncio.Event()
         self._room.set()
         self.bytes = 0
-        """Bytes that wait here."""
+        """How many bytes wait here to be sent."""
 
     def put(self, delay: float, step: Callable[[], object], size: int = 0) -> None:
         """Do it after so many seconds, and after all steps put before it; at once if nothing stands against it.

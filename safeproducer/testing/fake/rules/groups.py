@@ -30,7 +30,7 @@ class GroupError(Exception):
 
 
 class State(Enum):
-    """As Kafka spells it."""
+    """The state of a group, as Kafka spells it."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"

@@ -48,7 +48,7 @@ class Decision(Enum):
     """Answered as a success, with the stored offset. No error code: the client must not see a difference."""
     OUT_OF_ORDER = 45
     FENCED = 47
-    """INVALID_PRODUCER_EPOCH."""
+    """Kafka's code for INVALID_PRODUCER_EPOCH: a newer epoch is known."""
 
 
 @dataclass(frozen=True, slots=True)

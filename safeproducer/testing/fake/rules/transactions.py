@@ -26,7 +26,7 @@ class TransactionError(Exception):
 
 
 class State(Enum):
-    """As Kafka spells it."""
+    """The state of a transaction, as Kafka spells it."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"

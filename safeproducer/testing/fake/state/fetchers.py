@@ -137,7 +137,7 @@ class Fetchers:
         self._settle(topic, partition, joins=True)
 
     def interrupt(self, broker: int, *, lives: bool, works: bool) -> None:
-        """It stops, starts, hangs or goes on: what it was fetching or sending does not arrive."""
+        """A broker stops, starts, hangs or goes on: what it was fetching or sending does not arrive."""
         for brokers, belongs in ((self._living, lives), (self._working, works)):
             (brokers.add if belongs else brokers.discard)(broker)
         for pair, fetcher in self._pairs.items():

@@ -9,7 +9,7 @@ COORDINATOR_EPOCH = 0
 
 
 def watch(cluster: ClusterState, transaction: Transaction) -> None:
-    """It is ongoing, or its end is prepared: time may end it."""
+    """This transaction is ongoing, or its end is prepared: time may end it."""
     busy = cluster.coordinators.busy
     busy[transaction.id] = transaction
 

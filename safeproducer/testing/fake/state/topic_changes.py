@@ -50,7 +50,7 @@ def create_topic(
     assignment: Assignment | None = None,
     validate_only: bool = False,
 ) -> Topic:
-    """Raises RefusedError."""
+    """Create a topic, or only check that with `validate_only`. Raises RefusedError."""
     if name in cluster.topics:
         raise RefusedError(TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
     if not is_topic_name(name):

@@ -16,6 +16,8 @@ from safeproducer.records import are_known, checked_names
 _NOW = 0
 
 
+# The report may come on another thread before the call returns: counted later, more would have ended than were
+# accepted. So the record is counted first; until a refusal has taken it off, `interrupts` says that sums are not exact.
 def accept(
     engine: Engine, callback: Any, topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any
 ) -> Ticket | None:

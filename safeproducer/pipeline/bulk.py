@@ -119,6 +119,8 @@ def _is_plain(messages: list[dict[str, Any]]) -> bool:
     return kinds <= BYTES_OR_NONE | {str}
 
 
+# librdkafka may take all messages, some or none, report them before the call returns, and a signal handler may raise in
+# it. Were they counted later, more could end than were accepted: all are counted first, those not taken are taken off.
 def _native(
     engine: Engine,
     counters: DeliveryCounters,

@@ -162,6 +162,9 @@ class Inspection:
         """The account of the producer at this moment."""
         return self._account(self._silent(), clock.monotonic())
 
+    # One fault shows in several places: replicas out of sync make a leader silent, and a silent leader's requests stay
+    # open. Told as three faults, the wrong one would be mended: a cause nearer to the partition keeps the further ones
+    # out.
     def look(self, least: float = 0.0, asked: str | None = None) -> tuple[Snapshot, Located, list[Cause]]:
         """The account, with all that says what records wait for, also of a topic that is `asked` for. Left out are
         partitions whose records all name them and have waited for less than `least` seconds."""

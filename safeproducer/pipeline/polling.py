@@ -145,6 +145,8 @@ class Serving:
             self._polls += 1
             if route.goes_direct and not report_queue.thread and not report_queue.reports.bunches:
                 started = clock.monotonic() if timeout > 0 else 0.0
+                # librdkafka's poll() counts events of this library, too, and returns at them. The application would
+                # take them for reports: they are taken off, and the rest of `timeout` is waited for.
                 unseen = self._calls.events.unseen
                 before = unseen.get(thread, 0)
                 served: int = route.native.poll(timeout if 0 <= timeout < _ROUND else _ROUND)
@@ -297,6 +299,8 @@ class Serving:
         calls: inside a long one the C client keeps an exception to itself until the end, Ctrl-C included when it lands
         in a callback.
         """
+        # A batch that waits for linger would hold up the flush(), and linger must come back for whoever produces later,
+        # also behind a flush() that was interrupted: each round switches it off for a moment.
         deadline = clock.monotonic() + timeout if timeout >= 0 else None
         raised: Exception | None = None
         dispatcher = self._dispatcher

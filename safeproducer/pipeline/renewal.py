@@ -150,6 +150,8 @@ class DirectRenewal:
 
     def _look_after(self, now: float) -> bool:
         """Tell of former producers' records, the oldest first; drop what no thread is in. Whether some are untold."""
+        # Only statistics tell which records of a failed producer were in no request, and they may take a while. Reports
+        # are to keep the order of records: those of the oldest producer come first, and younger ones wait for them.
         kept = self._counters.report_queue.deferred
         for native, former in self._former:
             reports = former.waiting(kept.copy())

@@ -121,6 +121,8 @@ class Turns:
 
     def _act(self, now: float) -> None:
         """Hold, hand over, time out, go directly again."""
+        # A record that goes directly must not pass one that waits. So the way is chosen last, by what is left when
+        # statistics were read and all that may go was handed over.
         dispatcher, updates, holds = self._dispatcher, self._updates, self._updates.holds
         updates.read_arrived()
         gate, buffer = holds.gate, dispatcher.record_buffer

@@ -43,7 +43,7 @@ class Seen(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """How much a batch may still take, `until` when. `before`: answers at its begin; `came`: all were reported."""
+    """How much a batch may take, `until` when. `before`: answers at its begin; `came`: librdkafka has it no more."""
 
     records: int
     bytes: int

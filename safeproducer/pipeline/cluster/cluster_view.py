@@ -215,6 +215,8 @@ class ClusterView:
 
     def update(self, lane: int, statistics: Statistics) -> None:
         """Leaders, partition counts and connections from statistics of the direct lane or the first batch lane."""
+        # Statistics are sums since the client began, and only what grew since the last ones has just happened. A broker
+        # that is new in them is compared with itself, or all its past would count as news.
         before, self.statistics = self.statistics.get(lane), {**self.statistics, lane: statistics}
         for node, broker in statistics.brokers.items():
             earlier = broker if before is None else before.brokers.get(node, broker)

@@ -221,6 +221,8 @@ class Metadata(BackgroundThread):
         return answered
 
     def _ask_lane(self, topic: str, number: int | None, since: float, mute: set[int | None]) -> bool:
+        # The native call may take seconds, and a younger wish may come meanwhile. It must not be taken for answered:
+        # only the wish from before the call (`since`) is dropped.
         lanes, lane_of = self._lanes(), None if number == _LOOK else number
         lane = next(iter(lanes.values()), None) if lane_of is None else lanes.get(lane_of)
         if lane is None:

@@ -71,6 +71,8 @@ class OutdatedMetadata:
 
         `lane`: None for the first batch lane.
         """
+        # Lanes learn of new partitions one by one. A lane that does not know a partition fails its records: those that
+        # differ are to ask anew. Until they agree, or DIFFER is over, records that name no partition wait.
         if told == count == (before or count) and topic not in self._differ_until:
             return
         lanes = tuple(self.lanes())

@@ -114,6 +114,8 @@ class Replication:
 
         When to look again, as answers are left or a topic is due soon; else NEVER.
         """
+        # To judge thousands of topics at once would keep the sender from its records: only those with a new answer are
+        # judged, BUNCH at a time, and what is left has this called again soon.
         if self._delivery.own.replication == "off":
             return NEVER
         if now < self._look_at:
@@ -287,6 +289,8 @@ class Replication:
         return isinstance(self._cluster.configs.get(key, _UNREAD)[1], str)
 
     def _note(self, tp: TopicPartition, found: Verdict, facts: Facts, now: float) -> None:
+        # Each look finds the same again, while hooks and the log want changes. `since` goes on as long as the finding
+        # is the same, and each alarm is warned of once for a topic.
         state, one, before = self._by_topic[tp[0]], facts.known[tp], self._cluster.replicas.get(tp)
         refused = (found.spare or 0) < 0 or not one.in_sync
         delays = self._delivery.acks < 0 and (refused or found.delays_until is not None)

@@ -69,6 +69,8 @@ class Windows:
 
     def ask(self, admin: Admin, question: Question) -> float | None:
         """Ask one leader, and take note of the answer; in how many seconds to ask again, None after a pause."""
+        # The leader, or its epoch, may change while an answer is on its way, which then is of the former one. Where
+        # that may be so, the question is asked again at once (0.0).
         topic, node = question.topic, cast("int", question.node)
         at, asked, partitions = clock.monotonic(), next_step(), self._cluster.partitions
         without_epoch = [tp for tp in self._led(node, topic) if partitions.info(tp).epoch == NO_EPOCH]

@@ -115,6 +115,8 @@ class Dispatcher(FactGatherer):
         return True
 
     def _round(self, now: float) -> float:
+        # Thousands of partitions may wait, and each answer wakes the sender: to look at all of them would take longer
+        # than the next answer does. Those are left out for which nothing has changed, or nothing can have come free.
         self._note_resolved(now)
         due, waits = min(self.quota_retry.act(now), self.expiry.act(now)), 0
         lingers, rest_until = self.schedule.linger(now) > 0.0, now + LONGEST_REST
@@ -155,6 +157,8 @@ class Dispatcher(FactGatherer):
 
     def _hand_over(self, buffer: PartitionBuffer, now: float) -> float:
         """Hand over what may go of one partition; when to look again."""
+        # To carry out a wish may place a record, or make a lane: what was found before would send records where they do
+        # not belong. So it is found anew, until the partition is held or empty.
         if (until := self._throttled_until(buffer, now)) is not None:
             return until
         while buffer.waiting:
@@ -221,6 +225,8 @@ class Dispatcher(FactGatherer):
 
     def _send_directly(self, lane: DirectLane, buffer: PartitionBuffer) -> tuple[Hold | None, float]:
         """Give what waits to the direct lane, record by record; why some still waits, and when to look again."""
+        # Other threads produce meanwhile. A record leaves the buffer only when librdkafka has it: else one of theirs
+        # could pass it, and flush() could end while nobody counts it.
         produce, numbers = self.record_buffer.direct_native.produce, self.record_buffer.numbers
         (topic, partition), records = buffer.tp, buffer.records
         if self._delivery.owns_timeout:  # else nobody observes the backlogs, and what is noted would stay
@@ -262,6 +268,8 @@ class Dispatcher(FactGatherer):
             self.record_buffer.note_pinned(buffer)
             for number, count in batch.runs:
                 self.record_buffer.numbers.release(number, count)
+            # A batch for a leader that hung is answered late, by the next one, and other lanes would wait for it as
+            # long. They are to ask who leads now, and the wait does not count in full as the usual time of an answer.
             waited = now - batch.sent_at
             much = LATE_TIMES * (buffer.ack.seconds or 0.0)
             if waited > max(LATE, much) and not self._holds.cluster.answers(batch.broker, batch.sent_at):

@@ -299,6 +299,9 @@ class Expiry:
 
     def empty_direct(self, now: float) -> Wish | None:
         """Have the direct lane purged when a record in it reaches its deadline, after what is healthy has left it."""
+        # A purge ends the epoch of the whole lane, and fails healthy records that are in it. So the lane takes nothing
+        # for a while before the deadline, and is purged when what is healthy has left, or stays open if nothing is late
+        # any more.
         if (lane := self._holds.direct) is None or not self._delivery.owns_timeout:
             return None
         if lane.purge is not None:

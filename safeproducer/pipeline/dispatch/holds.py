@@ -220,6 +220,8 @@ class Holds:
 
     def waits_for(self, buffer: PartitionBuffer, now: float) -> Hold:
         """What those that wait there wait for, also before the sender has looked at them."""
+        # What the sender noted may be over, and the wait for an answer looks alike when the leader is slow, silent,
+        # gone or was never asked. What is shown to be so replaces the noted reason, in this order.
         if self.partitions.missing_clause(buffer.topic):
             return Hold(None, HoldReason.UNKNOWN_TOPIC)
         known, leader = buffer.why, self.partitions.leader(*buffer.tp)

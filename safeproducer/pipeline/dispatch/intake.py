@@ -57,6 +57,9 @@ class Intake:
     def __post_init__(self) -> None:
         self._buffers, self._numbers = self._record_buffer.buffers, self._record_buffer.numbers
 
+    # Other threads and signal handlers come in at any call. A record that went directly past one that waits would be
+    # written before it: it does so only while nothing of its partition waits, and `_append()` looks again where nothing
+    # comes between.
     def send(
         self,
         topic: str,

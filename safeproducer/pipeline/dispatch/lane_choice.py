@@ -118,6 +118,9 @@ class LaneChoice:
 
     def lane_for(self, buffer: PartitionBuffer, now: float) -> BatchLane | None:
         """The batch lane for the next batch: the first that is free, so that few are used; None while all are busy."""
+        # With ordering by key, records wait in `bound` for the lane that has earlier ones of their keys: on another
+        # lane they could pass those. The lane whose bound records have waited longest goes first, any free one takes
+        # new keys.
         if not self._delivery.spreads or buffer.partition == UNPLACED:
             return self._only_lane(buffer, now)
         busy = {batch.lane for batch in buffer.unresolved}
@@ -159,6 +162,8 @@ class LaneChoice:
 
     def _only_lane(self, buffer: PartitionBuffer, now: float) -> BatchLane | None:
         """Where one lane takes all: another one only while a batch is alone in it, and not for what is bound to it."""
+        # Two lanes have no common order. So a partition with unresolved batches stays on their lane, or waits if that
+        # failed; one with an unknown outcome stays there for as long as the lane lives.
         lanes = {lane.number: lane for lane in self._lanes if lane.client.failed is None}
         used = buffer.unresolved[0].lane if buffer.unresolved else buffer.lane
         if used in lanes and (buffer.unresolved or buffer.unknown_outcome):

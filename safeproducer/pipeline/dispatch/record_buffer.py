@@ -263,6 +263,8 @@ class RecordBuffer:
 
     def lack(self, buffer: PartitionBuffer | None, size: int, count: int = 1, largest: int = 0, spare: int = 0) -> Lack:
         """Which room there is none of. If there is, it counts as taken, but for that of `spare` tries, 1 or none."""
+        # Exact sums over all partitions are too slow for each record. What they leave is granted as `_room` for many
+        # records, and they are summed up anew when it is used up.
         cap, room, limit = self._delivery.buffer.bytes, self._room, self._delivery.buffer.records
         if room[0] >= count + spare and size * (1 + spare) <= room[1]:
             room[0] -= count

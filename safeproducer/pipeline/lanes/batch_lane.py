@@ -154,6 +154,9 @@ class BatchLane(Lane):
 
     def _produce(self, batch: InFlightBatch) -> list[tuple[HeldRecord, KafkaError]]:
         """Records that librdkafka did not take, and why."""
+        # librdkafka may refuse a record in the middle, or fail for good. Reports are matched with records by their
+        # order: one refused leaves the batch at once, and behind a fatal error all the rest do, to wait again
+        # (`self.refused`).
         produce, (topic, partition), records = self.client.native.produce, batch.tp, batch.records
         refused: list[tuple[HeldRecord, KafkaError]] = []
         previous = bound = None

@@ -345,6 +345,8 @@ class DirectLane(Lane):
         self, found: Statistics, rtt: float, broker: Callable[[int], BrokerInfo], refused: set[TopicPartition]
     ) -> frozenset[TopicPartition]:
         """Statistics of it; the partitions that were silent and are not now. To be `refused` is an answer."""
+        # Statistics that come out of order would show records as waiting that were acknowledged since, and their leader
+        # as silent. Backlogs therefore take only those that are not older than the last.
         self.gaps.in_epoch(found.producer_epoch)
         if found.messages:
             self.record_bytes = found.message_bytes / found.messages

@@ -124,6 +124,8 @@ class ObservedSend:
             found.append((value, key, partition, timestamp, headers, report))
         return found
 
+    # The report may come before the native call returns, and resolves the record then. So it is in `open`, and hooks
+    # know it, before the call; a refusal takes it out, and is told to hooks in place of an end.
     def __call__(
         self,
         topic: str,

@@ -59,6 +59,8 @@ class Losses:
 
         A refused one has "" unless its topic is not there: the code says why.
         """
+        # All records that wait for a partition may fail at once, and to find the cause takes a look at much that is
+        # known. For a moment the one that was found stands for the next records, too.
         now, tp = clock.monotonic(), (topic, -1 if partition is None else partition)
         code, before = "" if late else code, self._by_tp.get(tp)
         if not (late or code):

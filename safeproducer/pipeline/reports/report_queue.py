@@ -208,6 +208,8 @@ class Reports:
     @interrupts.runs_reports
     def run(self, most: float = NEVER) -> int:
         """Run up to `most` reports here, or until one raises; how many. Those only counted go in one step."""
+        # Several threads may be in here, and a callback may raise, or call poll() again. A report is taken out before
+        # it runs: none runs twice, and behind one that raised the rest is left for the next call.
         ran = 0
         bunches = self.bunches
         while bunches and ran < most:

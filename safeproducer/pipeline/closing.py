@@ -158,6 +158,8 @@ class Closing:
         self._loss_reported = False
 
     def close(self, timeout: float | None) -> CloseReport:
+        # Several threads may close, and a signal handler inside another call's close(). Each waits for the first one,
+        # but not for the one that it interrupted: that goes on only behind the handler.
         if self._engine.route.state == "closed" and self._ends is None and self._report is not None:
             return self._report
         if self._engine.awake().unresolved() or not self._engine.sender.is_this_thread():

@@ -96,7 +96,7 @@ class Route:
             self.native = native
 
     def retire(self, state: str, refusal: Callable[[], SafeProducerError]) -> None:
-        """Release the native producers; from now on calls raise `refusal()`. One step for signal handlers."""
+        """Release the native producers: calls raise `refusal()` from now on. Signal handlers find all or none of it."""
         unusable, intake = Unusable(refusal), self._dispatcher.intake
         threads: set[int] = set()
         barred: set[int] = set()  # a fork inside a callback leaves none in the child
@@ -174,7 +174,7 @@ class Route:
             self.go(direct=False)
 
     def hold(self) -> None:
-        """Send nothing directly until the sender has looked. Runs inside a native call, so it makes none."""
+        """Send nothing directly, even what a callback produces next, until the sender has looked. No native call."""
         self._dispatcher.intake.suspend()
         if self.goes_direct and self.state == "open":
             if self.sender.is_this_thread():

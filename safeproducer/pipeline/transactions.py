@@ -166,6 +166,8 @@ class Transactions:
         Brokers end what is open, and refuse what is late of the former one. If another instance was there meanwhile,
         the producer is fatal from then on. Raises what init_transactions() raises: then the next begin() goes on.
         """
+        # Each step may raise, by a time-out or a signal handler. What is done is noted (`_before`, `_new`), and the
+        # next begin() goes on behind it: a second new epoch would look like another instance's.
         engine = self._engine
         if self._before is None:
             before = self._identity(log)
@@ -240,11 +242,7 @@ class Transactions:
         raise KafkaException(KafkaError(KafkaError.INVALID_PRODUCER_ID_MAPPING, text, **flags))
 
     def abort_for_close(self, timeout: float) -> Exception | None:
-        """The coordinator may not answer, or not be asked: it aborts after transaction.timeout.ms, and the records are
-        purged.
-
-        What a callback raised.
-        """
+        """Abort; a coordinator that cannot be asked does so after transaction.timeout.ms. What a callback raised."""
         if self._engine.route.behind_callback:
             self.open, self.abandoned = False, True
             return None

@@ -48,7 +48,7 @@ Configs = tuple[float, Mapping[str, str | None] | str]
 
 
 def change(known: dict[_Key, _Value], key: _Key, none: _Value, to: Callable[[_Value], _Value]) -> tuple[_Value, _Value]:
-    """Replace a value as a whole, so that no thread undoes what another wrote. No lock. What it was, and is."""
+    """Replace a value as a whole, without a lock: no thread undoes what another wrote. What it was, and what it is."""
     while True:
         before = known.setdefault(key, none)
         after = to(before)
@@ -215,8 +215,8 @@ class ClusterView:
 
     def update(self, lane: int, statistics: Statistics) -> None:
         """Leaders, partition counts and connections from statistics of the direct lane or the first batch lane."""
-        # Statistics are sums since the client began, and only what grew since the last ones has just happened. A broker
-        # that is new in them is compared with itself, or all its past would count as news.
+        # Counts in statistics are of the client's whole life: only what grew since the last ones has just happened. A
+        # broker that is new in them is compared with itself, or all its past would count as news.
         before, self.statistics = self.statistics.get(lane), {**self.statistics, lane: statistics}
         for node, broker in statistics.brokers.items():
             earlier = broker if before is None else before.brokers.get(node, broker)

@@ -139,7 +139,7 @@ class IdExpirations:
 
     @property
     def unsafe(self) -> Unsafe | None:
-        """Why a retry may outlive the horizon; None if it may not. A leader forgets no ID with an open transaction."""
+        """Why a retry may outlive the horizon, if that is known. A leader forgets no ID with an open transaction."""
         if self.current is None or self._delivery.transactional:
             return None
         return expiry.unsafe(self._delivery.timeout, self._delivery.socket_timeout, self.current.seconds)

@@ -290,7 +290,7 @@ class Replication:
 
     def _note(self, tp: TopicPartition, found: Verdict, facts: Facts, now: float) -> None:
         # Each look finds the same again, while hooks and the log want changes. `since` goes on as long as the finding
-        # is the same, and each alarm is warned of once for a topic.
+        # is the same, and each alarm is warned of once in an episode of its topic.
         state, one, before = self._by_topic[tp[0]], facts.known[tp], self._cluster.replicas.get(tp)
         refused = (found.spare or 0) < 0 or not one.in_sync
         delays = self._delivery.acks < 0 and (refused or found.delays_until is not None)

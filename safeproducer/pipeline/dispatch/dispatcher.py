@@ -93,7 +93,7 @@ class Dispatcher(FactGatherer):
                 self.schedule.alarm.hurry()
 
     def recheck(self, now: float, topics: Iterable[str] | None = None) -> None:
-        """Ask the partition buffers of these topics, or all, again if they are held: brokers or answers changed."""
+        """Ask partition buffers of these topics, or all, again whether they are held: brokers or answers changed."""
         if topics is None:
             self.intake.resume()
         self._choice.windows.tell(now)

@@ -163,10 +163,7 @@ class ClientUpdates:
         return False
 
     def _rest(self, now: float) -> float:
-        """For how long statistics need not be read in use: longer while all goes directly, and no record has failed.
-
-        What is held, times out or is to be proven waits for them.
-        """
+        """For how long statistics need not be read in use: not for long while records are held, fail or are proven."""
         timeout, failed = self.delivery.timeout or NEVER, self.failures.not_written + self.failures.unknown
         if failed or not (self.delivery.owns_timeout and self.holds.round_trip.seconds) or self.holds.any(now):
             return self._least_rest

@@ -92,7 +92,7 @@ class Holds:
 
     @property
     def starting(self) -> bool:
-        """Whether `look()` is needed: on probation, or far from the brokers with no batch lane ready yet."""
+        """Whether `look()` is needed: on probation, or while round trips are long and no batch lane is ready."""
         direct = self.direct
         return direct is not None and (direct.probation.open or (self.far and not self.lane_ready))
 

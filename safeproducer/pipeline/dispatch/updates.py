@@ -68,7 +68,7 @@ class ClientUpdates:
         return told
 
     def delivered_of(self, tp: TopicPartition) -> tuple[int, int]:
-        """How many records of a partition were delivered, or of a topic with -1, and how many of all."""
+        """How many records of a partition were delivered, or of a topic with -1; how many of all, a while ago."""
         return self._counters.answers(tp)[0], self._counters.lately()[1]
 
     def open(self) -> tuple[Counter[TopicPartition], int]:

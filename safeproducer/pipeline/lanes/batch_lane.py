@@ -227,7 +227,7 @@ class BatchLane(Lane):
 
     @property
     def inside(self) -> int:
-        """How many records of this lane have no report yet."""
+        """How many records of this lane librdkafka has not reported yet."""
         # A copy, made in one step under the interpreter lock: any thread may ask.
         return sum([batch.left for batch in self.batches.copy()])
 

@@ -178,8 +178,8 @@ class LanePool:
 
     def grow(self) -> int:
         """Make what is wanted; how many lanes that are. Not inside produce(): making one takes milliseconds."""
-        # The application is to hear of the cluster from one batch lane: from two it would hear all twice. When the one
-        # that told has failed, the next to be made tells.
+        # One batch lane tells of the cluster, by its statistics: two would tell all twice. When that one has failed,
+        # the next one to be made does it.
         made = 0
         self._note_failed()
         while self.maker.made and self.maker.make is not None and len(living := self.living) < self.wanted:

@@ -96,7 +96,8 @@ def spare_in_children(native: Native) -> Native:
 
     librdkafka's threads do not exist there, and its destructor would wait for them for ever, or crash.
     """
-    import ctypes  # noqa: F401, PLC0415 - it takes long to load, and a child must not wait for imports
+    with loading.lock:
+        import ctypes  # noqa: F401, PLC0415 - it takes long to load, and a child must not wait for imports
 
     _natives.add(weakref.ref(native, _natives.discard))
     return native

@@ -40,12 +40,12 @@ _write, _found, _by_topic = Attempt.write, FailedRows.found, report._by_topic
 _extend, _halves = Intake._extend, rows.halves
 
 
-def kept(self: Attempt, batches: Iterable[object]) -> Failure | None:
+def kept(self: Attempt, batches: Iterable[object]) -> TaskTotals | Failure:
     with mock.patch.object(WorkerProducer, "end"):
-        failure = _write(self, batches)  # type: ignore[arg-type]
-    if failure is not None:
+        written = _write(self, batches)  # type: ignore[arg-type]
+    if isinstance(written, Failure):
         producers.keep(self._worker, 60_000)
-    return failure
+    return written
 
 
 def from_arrow_batch(self: FailedRows, rows: Iterable[Found], first_row: int) -> None:

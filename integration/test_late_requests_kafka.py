@@ -1,6 +1,7 @@
 """A request that arrives in the next transaction, on Kafka."""
 
 import contextlib
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,14 @@ from integration.test_transaction_quota import committed
 from safeproducer import SafeProducer
 
 PATIENCE = 60
+
+
+def seen(kafka: KafkaCluster, topic: str, keys: list[bytes]) -> list[bytes | None]:
+    """What readers of committed records come to see: markers are written after commit_transaction() returns."""
+    deadline = time.monotonic() + 10
+    while (found := committed(kafka, topic)) != keys and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
 
 
 @pytest.mark.parametrize("ends", ["commit", "abort"])
@@ -34,19 +43,20 @@ def test_a_late_end_ends_no_other_transaction(
     getattr(producer, f"{ends}_transaction")(PATIENCE)
     assert not tap.drops_left
     first = [b"first"] if ends == "commit" else []
-    assert committed(kafka_tapped, place) == first
+    assert seen(kafka_tapped, place, first) == first
     producer.begin_transaction()
     producer.produce(place, b"v", key=b"second")
     assert producer.flush(PATIENCE) == 0
     assert tap.deliver_late() == 1
     if cls is SafeProducer:
         producer.commit_transaction(PATIENCE)
-        assert committed(kafka_tapped, place) == [*first, b"second"]
+        assert seen(kafka_tapped, place, [*first, b"second"]) == [*first, b"second"]
         producer.close()
         return
     with contextlib.suppress(KafkaException):
         getattr(producer, "abort_transaction" if ends == "commit" else "commit_transaction")(PATIENCE)
-    assert committed(kafka_tapped, place) == ([b"first", b"second"] if ends == "commit" else [])
+    last = [b"first", b"second"] if ends == "commit" else []
+    assert seen(kafka_tapped, place, last) == last
 
 
 @pytest.mark.parametrize(("cls", "ends"), [(Producer, "commit"), (SafeProducer, "commit"), (SafeProducer, "abort")])
@@ -70,7 +80,7 @@ def test_a_late_record_is_in_no_other_transaction(
     assert producer.flush(PATIENCE) == 0
     assert tap.deliver_late() == 1
     first = [b"first"] if ends == "commit" else []
-    assert committed(kafka_tapped, place) == first
+    assert seen(kafka_tapped, place, first) == first
     producer.commit_transaction(PATIENCE)
-    assert committed(kafka_tapped, place) == [*first, b"second"]
+    assert seen(kafka_tapped, place, [*first, b"second"]) == [*first, b"second"]
     producer.close()

@@ -139,13 +139,13 @@ LEDGER = """
     import os
     import safeproducer
     from safeproducer.producer_ids import ledger_places
-    from safeproducer.producer_ids.guard import AUTO, Kind, Request, guard_of
+    from safeproducer.producer_ids.guard import AUTO, Claim, Kind, guard_of
     from safeproducer.records import CallSite
 
     def test_ask():
         before = set(os.listdir("/dev/shm"))
         (directory,) = ledger_places.directories(AUTO)
-        request = Request(Kind.FIRST, 20, True, CallSite("a", 1, "f"))
+        request = Claim(Kind.FIRST, 20, True, CallSite("a", 1, "f"))
         assert guard_of(("a-test-of-the-plug-in", ""), AUTO).ask(request).permit
         assert len(os.listdir(directory)) == 1
         assert set(os.listdir("/dev/shm")) <= before

@@ -212,8 +212,8 @@ class PartitionBuffer:
     def _take_first(self, count: int, room: int, extra: int, taken: list[HeldRecord]) -> None:
         """As take(), where all records stay on one lane."""
         records = self.records
-        first: list[HeldRecord] = []
-        while not first:
+        first: list[HeldRecord] | None = None
+        while first is None:  # not "while empty": the sender would look for ever where nothing waits
             with suppress(RuntimeError):  # any thread may append, also between these two calls
                 first = list(islice(records, count))
         ends = list(accumulate([record[SIZE] + extra for record in first]))

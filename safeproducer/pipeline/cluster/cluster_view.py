@@ -31,7 +31,7 @@ from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.types import DIRECT_LANE, NEVER, UNPLACED, TopicPartition
 from safeproducer.policy.window import Said, Window, window
 from safeproducer.runtime import clock, randomness
-from safeproducer.settings.delivery import SendConfig
+from safeproducer.settings.delivery import STATISTICS_MS, SendConfig
 from safeproducer.snapshot import ReplicationSnapshot
 
 _NONE = 0, -NEVER
@@ -41,7 +41,6 @@ next_step = count(1).__next__
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 _BROKER = re.compile(r"\b[Bb]roker (\d+)\b(?! \()")
-_EACH = 0.5  # seconds between statistics
 _AGAIN = 2.5  # seconds within which a connection that was lost goes on to be: statistics come each second
 Configs = tuple[float, Mapping[str, str | None] | str]
 """When they were asked for; those of a topic or broker that concern replication, or which right is missing."""
@@ -230,7 +229,7 @@ class ClusterView:
                 change(self._brokers, node, _NEW, quickest)
         if statistics.producer_id is not None:  # else no acknowledgement is counted
             self._note_attempts(
-                lane, before or replace(statistics, at=statistics.at - _EACH, partitions={}), statistics
+                lane, before or replace(statistics, at=statistics.at - STATISTICS_MS / 1000, partitions={}), statistics
             )
         topics: dict[str, dict[int, PartitionMetadata]] = {topic: {} for topic in changed_topics(before, statistics)}
         for (topic, partition), entry in statistics.partitions.items() if topics else ():

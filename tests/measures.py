@@ -97,6 +97,23 @@ def calls_of(modules: Trees, function: str) -> int:
     return sum(isinstance(node, ast.Call) and ast.unparse(node.func) == function for node in nodes)
 
 
+def late_constants(modules: Trees) -> dict[str, int]:
+    """How many constants of each module stand below its first definition, though they need nothing that it defines."""
+    found = dict.fromkeys(modules, 0)
+    for path, tree in modules.items():
+        defined: set[str] = set()
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef | _Function):
+                defined.add(node.name)
+            elif defined and isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                names = _names(_targets(node))
+                if defined.isdisjoint(_names(ast.walk(node.value))):
+                    found[path] += bool(names) and all(map(str.isupper, names))
+                else:
+                    defined.update(names)
+    return found
+
+
 def shared_names(modules: Trees) -> list[str]:
     """Names that more than one class has, of those at the top of a module and without an underscore."""
     found = Counter(node.name for tree in modules.values() for node in tree.body if isinstance(node, ast.ClassDef))
@@ -191,7 +208,7 @@ def _attributes(node: ast.ClassDef) -> set[str]:
     return found
 
 
-def _names(nodes: Iterable[ast.expr]) -> list[str]:
+def _names(nodes: Iterable[ast.AST]) -> list[str]:
     return [node.id for node in nodes if isinstance(node, ast.Name)]
 
 
@@ -265,6 +282,7 @@ def _report() -> None:
         "lines of a function": function_lines(modules),
         "assignments to another object's attributes": foreign_writes(modules),
         "parts that a constructor takes": parts(modules),
+        "constants below a definition": late_constants(modules),
     }
     for title, figures in tables.items():
         print(f"\n{title}")

@@ -42,6 +42,9 @@ PERMANENT = frozenset(
         KafkaError._UNSUPPORTED_FEATURE,
     }
 )
+_NO_LEADER = -1
+Refusal = tuple[str, str]
+"""The name of a code, and a text."""
 
 
 class Admin:
@@ -143,11 +146,6 @@ def _entry(entries: Mapping[str, ConfigEntry], name: str) -> Config | None:
 
 def _ignore(error: object) -> None:
     """The lanes tell of brokers that cannot be reached."""
-
-
-_NO_LEADER = -1
-Refusal = tuple[str, str]
-"""The name of a code, and a text."""
 
 
 class Topic(NamedTuple):

@@ -13,6 +13,8 @@ _STATE_SUFFIX = re.compile(r"\s*\(after \d+ms in state \w+(?:, \d+ identical err
 _NONE_DOWN = re.compile(r"\b0/\d+ brokers are down")
 """librdkafka's text when each connection was lost, and is tried again by now."""
 _SETTING = re.compile(r"configuration property:? \"(?P<setting>[^\"]+)\"", re.IGNORECASE)
+_CONNECTION = "_TRANSPORT _ALL_BROKERS_DOWN _TIMED_OUT _SSL NETWORK_EXCEPTION BROKER_NOT_AVAILABLE"
+_CREDENTIALS = "_AUTHENTICATION SASL_AUTHENTICATION_FAILED"
 
 
 class _Rule(NamedTuple):
@@ -30,9 +32,6 @@ def _rule(codes: str, sentence: str, reason: str | None = None) -> _Rule:
 def _codes(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
-
-_CONNECTION = "_TRANSPORT _ALL_BROKERS_DOWN _TIMED_OUT _SSL NETWORK_EXCEPTION BROKER_NOT_AVAILABLE"
-_CREDENTIALS = "_AUTHENTICATION SASL_AUTHENTICATION_FAILED"
 
 # The first row that matches wins, so rows with a reason stand before the row without one.
 _RULES = (

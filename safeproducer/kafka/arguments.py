@@ -19,12 +19,11 @@ _ONE_BYTE, _TWO_BYTES = 63, 8191
 """The longest length that takes so many bytes in a record."""
 _LONGEST_TOPIC = 512
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
-
-
 WAYS_OUT = {
     code: f": {way_out(KafkaError(code).name())}"
     for code in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 }
+NO_TIMEOUT = -1.0
 
 
 def unable(code: int) -> KafkaException:
@@ -73,9 +72,6 @@ def _copied(content: Any) -> bytes | None:
         return content
     # Not a subclass's own encode(): confluent_kafka does not call it.
     return str.encode(content) if isinstance(content, str) else bytes(memoryview(content))
-
-
-NO_TIMEOUT = -1.0
 
 
 def seconds(timeout: float) -> float:

@@ -32,6 +32,13 @@ if not getattr(sys, "_is_gil_enabled", lambda: True)():
         "or take a Python that has the lock"
     )
 
+OF_PRODUCER_ID = frozenset({KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_PRODUCER_ID_MAPPING})
+"""Codes that a broker may answer to each batch of a producer ID, for ever."""
+WITHOUT_OFFSET = KafkaError(
+    KafkaError._INCONSISTENT,
+    "Local: Inconsistent state: a later batch of the partition was acknowledged, this record was not",
+)
+
 
 class ClientProducer(Producer):
     """The producer of the client, which can be referred to weakly."""
@@ -61,10 +68,3 @@ __all__ = [
     "ThrottleEvent",
     "libversion",
 ]
-
-OF_PRODUCER_ID = frozenset({KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_PRODUCER_ID_MAPPING})
-"""Codes that a broker may answer to each batch of a producer ID, for ever."""
-WITHOUT_OFFSET = KafkaError(
-    KafkaError._INCONSISTENT,
-    "Local: Inconsistent state: a later batch of the partition was acknowledged, this record was not",
-)

@@ -94,6 +94,41 @@ PRODUCER_PROPERTIES = tuple(_NAMES.split())
 _SENSITIVE = re.compile(
     r"pass|pwd|secret|token|credential|\.pem$|private\.key|api\.?key|user\.info|jaas|oauthbearer\.config", re.IGNORECASE
 )
+_BLANKS_AND_SIGN = r"[ \t\n\v\f\r]*([+-]?)"
+_WHOLE = re.compile(_BLANKS_AND_SIGN + r"(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)")
+_REAL = re.compile(
+    _BLANKS_AND_SIGN + r"(?:(0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?)"
+    r"|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)|((?i:inf))|(?i:nan))"
+)
+_LONG = 2**63
+_INT = 2**31
+_OF_THIS_LIBRARY = "safeproducer."
+_OF_A_PRODUCER = """
+allow.auto.create.topics batch.num.messages batch.size compression.codec compression.level default.topic.config
+delivery.report.only.error enable.gapless.guarantee enable.idempotence max.in.flight.requests.per.connection
+message.copy.max.bytes message.max.bytes message.send.max.retries message.timeout.ms on_delivery partitioner
+produce.offset.report queue.buffering.backpressure.threshold queue.buffering.max.kbytes queue.buffering.max.messages
+queue.buffering.max.ms queuing.strategy receive.message.max.bytes request.required.acks request.timeout.ms
+sticky.partitioning.linger.ms transaction.timeout.ms transactional.id
+"""
+"""Among them receive.message.max.bytes: a consumer's must fit its fetch.max.bytes."""
+_OF_ONE_CLIENT = "debug error_cb log.queue logger statistics.interval.ms stats_cb test.mock.num.brokers throttle_cb"
+"""Among them test.mock.num.brokers: it would make brokers of its own."""
+_LEFT_OUT = frozenset(_OF_A_PRODUCER.split() + _OF_ONE_CLIENT.split())
+HIDDEN = "***"
+LEAST = 4
+_BY_CHANCE = 8
+"""Shorter parts of a secret are met in other words by chance."""
+_QUOTING = frozenset("\"'`=")
+_WORD = re.compile(r"[^\W\d_]+")
+_NUMBER = re.compile(r"[\d_]")
+_VALUES = "true false none null kafka rdkafka invalid value configuration property expected unknown error"
+ORDINARY = frozenset(
+    word.lower()
+    for text in (*PRODUCER_PROPERTIES, *ALIASES, *ALIASES.values(), *sentences(), _VALUES)
+    for word in _WORD.findall(text)
+)
+"""Words of librdkafka's settings and of our sentences about its errors."""
 
 
 def canonical(name: str) -> str:
@@ -117,16 +152,6 @@ def is_sensitive(name: str) -> bool:
     """
     similar = () if name in PRODUCER_PROPERTIES or name in PYTHON_ONLY else suggestions(name)
     return any(_SENSITIVE.search(candidate) for candidate in (name, *similar))
-
-
-_BLANKS_AND_SIGN = r"[ \t\n\v\f\r]*([+-]?)"
-_WHOLE = re.compile(_BLANKS_AND_SIGN + r"(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)")
-_REAL = re.compile(
-    _BLANKS_AND_SIGN + r"(?:(0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?)"
-    r"|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)|((?i:inf))|(?i:nan))"
-)
-_LONG = 2**63
-_INT = 2**31
 
 
 def whole(value: Any) -> int | None:
@@ -155,21 +180,6 @@ def real(value: Any) -> float | None:
     return -number if sign == "-" else number
 
 
-_OF_THIS_LIBRARY = "safeproducer."
-_OF_A_PRODUCER = """
-allow.auto.create.topics batch.num.messages batch.size compression.codec compression.level default.topic.config
-delivery.report.only.error enable.gapless.guarantee enable.idempotence max.in.flight.requests.per.connection
-message.copy.max.bytes message.max.bytes message.send.max.retries message.timeout.ms on_delivery partitioner
-produce.offset.report queue.buffering.backpressure.threshold queue.buffering.max.kbytes queue.buffering.max.messages
-queue.buffering.max.ms queuing.strategy receive.message.max.bytes request.required.acks request.timeout.ms
-sticky.partitioning.linger.ms transaction.timeout.ms transactional.id
-"""
-"""Among them receive.message.max.bytes: a consumer's must fit its fetch.max.bytes."""
-_OF_ONE_CLIENT = "debug error_cb log.queue logger statistics.interval.ms stats_cb test.mock.num.brokers throttle_cb"
-"""Among them test.mock.num.brokers: it would make brokers of its own."""
-_LEFT_OUT = frozenset(_OF_A_PRODUCER.split() + _OF_ONE_CLIENT.split())
-
-
 def connection_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return all but what only a producer understands, and what one client tells and does for itself.
 
@@ -181,23 +191,6 @@ def connection_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in tuple(config.items())
         if canonical(name) not in _LEFT_OUT and not name.startswith(_OF_THIS_LIBRARY)
     }
-
-
-HIDDEN = "***"
-LEAST = 4
-_BY_CHANCE = 8
-"""Shorter parts of a secret are met in other words by chance."""
-_QUOTING = frozenset("\"'`=")
-_WORD = re.compile(r"[^\W\d_]+")
-_NUMBER = re.compile(r"[\d_]")
-_VALUES = "true false none null kafka rdkafka invalid value configuration property expected unknown error"
-
-ORDINARY = frozenset(
-    word.lower()
-    for text in (*PRODUCER_PROPERTIES, *ALIASES, *ALIASES.values(), *sentences(), _VALUES)
-    for word in _WORD.findall(text)
-)
-"""Words of librdkafka's settings and of our sentences about its errors."""
 
 
 def scrub(text: str, secrets: Iterable[str]) -> str:

@@ -24,6 +24,22 @@ from typing import Any, NamedTuple
 from safeproducer.policy.client_reports import SAME
 from safeproducer.policy.types import NEVER, TopicPartition
 
+_LONGEST_AGE = 10**12  # milliseconds: what librdkafka tells beyond that is no age
+_BEGUN = ("CONNECT", "SSL_HANDSHAKE", "APIVERSION_QUERY", "AUTH_HANDSHAKE", "AUTH_LEGACY", "AUTH_REQ")
+"""States of a connection that waits for what is at its other end."""
+_ASKS = "WaitPID", "RequestPID", "DrainReset", "DrainBump"
+"""States of a client that has asked for a producer ID, or is about to; or sends nothing until all is answered."""
+_NO_ANSWER = 1_000  # milliseconds within which a broker answers
+_STOPPED = 1.0  # seconds without statistics: this process had no time
+_OF_TRANSACTIONS = "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"
+_MALFORMED = LookupError, TypeError  # a field is missing, or of another type
+_BEGIN = '{ "partition":'  # the first field of a partition, as librdkafka writes it
+_UNREAD = re.compile(r'"(?:toppars|batchsize|batchcnt)": ?\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}')
+_NUMBER = re.compile(r"-?\d{1,10}")
+_COUNTED = itemgetter("leader", "msgs_inflight", "msgq_cnt", "txmsgs", "msgs", "acked_msgid")
+_SAME = 60.0  # seconds that statistics may wait to be served; a difference up to that is no other clock
+_KEPT = 120  # looks that are remembered: the wall clock may be set, and what was known before is wrong then
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatistics:
@@ -126,24 +142,7 @@ class Statistics:
         return self.no_id_yet or (entry is not None and not entry.sent and entry.accepted >= count)
 
 
-_LONGEST_AGE = 10**12  # milliseconds: what librdkafka tells beyond that is no age
-
-
-_BEGUN = ("CONNECT", "SSL_HANDSHAKE", "APIVERSION_QUERY", "AUTH_HANDSHAKE", "AUTH_LEGACY", "AUTH_REQ")
-"""States of a connection that waits for what is at its other end."""
-
-
-_ASKS = "WaitPID", "RequestPID", "DrainReset", "DrainBump"
-"""States of a client that has asked for a producer ID, or is about to; or sends nothing until all is answered."""
-_NO_ANSWER = 1_000  # milliseconds within which a broker answers
-_STOPPED = 1.0  # seconds without statistics: this process had no time
-_OF_TRANSACTIONS = "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"
 _UNKNOWN = Coordinator("", False, NEVER, -1, False)
-_MALFORMED = LookupError, TypeError  # a field is missing, or of another type
-_BEGIN = '{ "partition":'  # the first field of a partition, as librdkafka writes it
-_UNREAD = re.compile(r'"(?:toppars|batchsize|batchcnt)": ?\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}')
-_NUMBER = re.compile(r"-?\d{1,10}")
-_COUNTED = itemgetter("leader", "msgs_inflight", "msgq_cnt", "txmsgs", "msgs", "acked_msgid")
 
 
 def read(text: str, before: Statistics | None = None) -> Statistics | None:
@@ -358,10 +357,6 @@ def sent_between(before: Statistics, after: Statistics) -> dict[TopicPartition, 
         for node in after.brokers.keys() & before.brokers.keys()
     }
     return {tp: max(0, grown * sent.get(node, 0) / parts[node]) / (after.at - before.at) for tp, node, grown in counts}
-
-
-_SAME = 60.0  # seconds that statistics may wait to be served; a difference up to that is no other clock
-_KEPT = 120  # looks that are remembered: the wall clock may be set, and what was known before is wrong then
 
 
 class LibrdkafkaClock:

@@ -29,6 +29,7 @@ from safeproducer.runtime import clock
 BEYOND_NATIVE = frozenset({"headers", "timestamp", "partition", "callback", "on_delivery"})
 BYTES_OR_NONE = frozenset({bytes, type(None)})
 VALUE, KEY = itemgetter("value"), itemgetter("key")
+ANY_PARTITION = -1
 
 
 def produce_batch(
@@ -248,9 +249,6 @@ def _refused(record: tuple[Any, ...], error: BaseException) -> None:
 
 def _failed(code: int) -> KafkaError:
     return KafkaError(code, f"Message failed: {KafkaError(code).str()}")
-
-
-ANY_PARTITION = -1
 
 
 def produce_records(

@@ -28,6 +28,13 @@ from safeproducer.snapshot import CloseReport
 _STATISTICS_LATE = 0.3  # seconds beyond their interval for which statistics are waited for
 _PROOF_SLICE = 0.05
 _AFTER_ERROR = 5.0  # seconds within which the failure of a record is taken for the reason why its producer is given up
+_THREADS_PATIENCE = 0.5
+_CLOSES = 0.005  # seconds between two looks whether the close() of another thread has ended
+_CLOSED = "Producer has been closed (Handle has been closed): make a new one to produce again"
+_FAREWELL = 0.5  # seconds that close() waits for what a batch lane was purged of, all told by then
+_SLICE = 0.01
+_ENDS = {"garbage collection": "collected", lifetime.EXIT: "exit"}
+"""How a permit for a producer ID ends, by the reason for which records may be lost."""
 
 
 def await_proof(engine: Engine) -> Exception | None:
@@ -82,15 +89,6 @@ def _shown_unsent(engine: Engine) -> bool:
     """Whether statistics from after the last record's end show that there never was a request."""
     accepted, delivered, failed = engine.counters.totals()
     return not delivered and accepted == failed and engine.gate.unsent_at > engine.failures.failed_at > 0
-
-
-_THREADS_PATIENCE = 0.5
-_CLOSES = 0.005  # seconds between two looks whether the close() of another thread has ended
-_CLOSED = "Producer has been closed (Handle has been closed): make a new one to produce again"
-_FAREWELL = 0.5  # seconds that close() waits for what a batch lane was purged of, all told by then
-_SLICE = 0.01
-_ENDS = {"garbage collection": "collected", lifetime.EXIT: "exit"}
-"""How a permit for a producer ID ends, by the reason for which records may be lost."""
 
 
 class Release:

@@ -35,9 +35,12 @@ _LONG_LINGER = 0.5
 _HANGS = 0.9  # seconds in statistics, which come each half second; a whole one then
 LOST = "expired", "refused"  # codes of what became of records that wait no more
 _FATAL = "It met a fatal error and takes no more records; close it and make a new one. "
-
-
 _NOWHERE = Located()
+_NONE_WAIT = (0, None, None)
+Waits = Mapping[TopicPartition, tuple[int, str, HoldReason]]
+"""(topic, partition) -> (how many of its records are held back, why, the code of that)."""
+Inside = Callable[[TopicPartition, int], tuple[str, HoldReason] | tuple[None, None]]
+"""Why so many records of a partition wait that are not held back, and the code of that."""
 
 
 def explanation(
@@ -143,11 +146,6 @@ def _told(rows: list[PartitionSnapshot], codes: Mapping[str, str]) -> str:
     failed = sum(row.failed for row in rows)
     why = sorted({codes[row.topic] for row in rows if row.failed and row.topic in codes})
     return f"{delivered} record(s) delivered, {failed} failed{', lately with ' if why else ''}{', '.join(why)}"
-
-
-Waits = Mapping[TopicPartition, tuple[int, str, HoldReason]]
-"""(topic, partition) -> (how many of its records are held back, why, the code of that)."""
-_NONE_WAIT = (0, None, None)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -325,10 +323,6 @@ class Inspection:
         for one in () if cluster.connected() else cluster.statistics.copy().values():
             yield from diagnosis.begun(one.begun, now - one.at)
         yield from self._engine.holds.of_brokers(now)
-
-
-Inside = Callable[[TopicPartition, int], tuple[str, HoldReason] | tuple[None, None]]
-"""Why so many records of a partition wait that are not held back, and the code of that."""
 
 
 def partition_rows(

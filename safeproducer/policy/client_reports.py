@@ -17,6 +17,10 @@ SETTLES = 1.0
 """Seconds within which brokers may still differ: metadata that is younger by more counts, whatever it says."""
 SAME = 0.01  # seconds by which the time of the same metadata differs each time that statistics tell its age
 NO_EPOCH = -1
+MANY, BUNCH = 8, 500  # more topics than that are asked for in bunches; how many one question is for, at most
+_CUTS_RECUR_WITHIN = RECURS_WITHIN + 2.0
+"""Seconds between two connections that are lost for one cause, as statistics tell of them: once a second."""
+_IN_TIME = 0.0, -NEVER, NEVER
 
 
 class PartitionMetadata(NamedTuple):
@@ -33,7 +37,6 @@ class PartitionMetadata(NamedTuple):
 
 
 TopicMetadata = Mapping[int, PartitionMetadata]
-MANY, BUNCH = 8, 500  # more topics than that are asked for in bunches; how many one question is for, at most
 
 
 def _address(broker: Any) -> str:
@@ -125,13 +128,6 @@ def supersedes(rank: int, at: float, known_rank: int, known_at: float) -> bool:
     if abs(at - known_at) > SETTLES:
         return at > known_at
     return rank > known_rank or (rank == known_rank and at > known_at + SAME)
-
-
-_CUTS_RECUR_WITHIN = RECURS_WITHIN + 2.0
-"""Seconds between two connections that are lost for one cause, as statistics tell of them: once a second."""
-
-
-_IN_TIME = 0.0, -NEVER, NEVER
 
 
 class BrokerInfo(NamedTuple):

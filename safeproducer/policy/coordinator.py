@@ -11,6 +11,7 @@ from safeproducer.policy.types import DIRECT_LANE, NEVER
 
 _ASKED = 0.9  # seconds in statistics, which come each half second; a whole one then
 _RECENT = 2.5  # seconds within which what statistics showed still goes on: they come each second
+_TRIED_AGAIN = "answers with errors that librdkafka tries again, as while it moves or is not ready"
 
 
 class Call(NamedTuple):
@@ -22,9 +23,6 @@ class Call(NamedTuple):
     method: str
     since: float
     drains: bool = False
-
-
-_TRIED_AGAIN = "answers with errors that librdkafka tries again, as while it moves or is not ready"
 
 
 def _sends_nothing(told: Any, now: float) -> Cause | None:

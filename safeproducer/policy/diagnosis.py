@@ -18,6 +18,18 @@ from safeproducer.policy.types import NEVER, UNPLACED, TopicPartition
 Leaders = Callable[[str, int], set[int]]  # who may lead a partition; nobody while that is not known
 Seen = Mapping[int, float]  # broker -> when it was last connected, if it is
 Windows = Mapping[TopicPartition, str]  # how many batches of a partition may be under way, as a clause
+_FIRST = "callback", "coordinator", "unknown_topic", "replication", "client_error", "no_broker", "refusing", "slow"
+_RANKS = (*_FIRST, "", "waiting", "refused", "expired")
+_BROKER = re.compile(r"^(?:[a-z0-9_]+://)?\S+/(?P<id>bootstrap|\d+): ", re.IGNORECASE)
+RECURS_WITHIN = 10.0  # seconds: reconnect.backoff.max.ms of librdkafka
+_BEGINS_WITHIN = 1.0  # seconds that a connection may take to get ready, long round trips included
+_LISTENS = "Check that a broker listens there, with TLS or without it as security.protocol says"
+_LASTS = 1.0  # seconds: a leader that moves refuses for as long
+_ASKED_AFTER = "NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, or UNKNOWN_TOPIC_OR_PARTITION of a deleted topic"
+_AGAIN = 2.5
+"""Seconds within which what statistics showed still goes on: they come each half second, and attempts each second."""
+SLOW = 1.0  # seconds: brokers answer sooner, however long the round trip is
+Row = Any  # a PartitionSnapshot, which belongs to a layer above
 
 
 class What(NamedTuple):
@@ -65,23 +77,12 @@ class Cause(NamedTuple):
         return _RANKS.index(self.code if self.code in _RANKS else "")
 
 
-_FIRST = "callback", "coordinator", "unknown_topic", "replication", "client_error", "no_broker", "refusing", "slow"
-_RANKS = (*_FIRST, "", "waiting", "refused", "expired")
-
-
 def told_first(causes: Iterable[Cause]) -> list[Cause]:
     """Those that explain others first."""
     return sorted(causes, key=lambda cause: cause.rank)
 
 
-Row = Any  # a PartitionSnapshot, which belongs to a layer above
-
-
 # --- what the client tells of brokers --------------------------------------------------------------------------------
-
-
-_BROKER = re.compile(r"^(?:[a-z0-9_]+://)?\S+/(?P<id>bootstrap|\d+): ", re.IGNORECASE)
-RECURS_WITHIN = 10.0  # seconds: reconnect.backoff.max.ms of librdkafka
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +153,6 @@ def advertised(cure: str, node: int | None, told_by: str) -> str:
     return cure if node is None else cure.replace("bootstrap.servers", setting, 1)
 
 
-_BEGINS_WITHIN = 1.0  # seconds that a connection may take to get ready, long round trips included
-_LISTENS = "Check that a broker listens there, with TLS or without it as security.protocol says"
-
-
 def begun(connections: Mapping[str, tuple[str, float]], more: float) -> Iterator[Cause]:
     """Connections that do not get ready: address and ID -> (librdkafka's state of it, seconds in it, `more` ago)."""
     for name, (state, age) in connections.items():
@@ -208,11 +205,6 @@ def concerning(troubles: Iterable[Cause], rows: list[Row], leaders: Leaders) -> 
 
 # --- what brokers answer ---------------------------------------------------------------------------------------------
 
-_LASTS = 1.0  # seconds: a leader that moves refuses for as long
-_ASKED_AFTER = "NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, or UNKNOWN_TOPIC_OR_PARTITION of a deleted topic"
-_AGAIN = 2.5
-"""Seconds within which what statistics showed still goes on: they come each half second, and attempts each second."""
-
 
 class Attempts(NamedTuple):
     """Attempts to send records of a partition that its leader has answered with errors, since it acknowledged one.
@@ -260,9 +252,6 @@ def silent(tp: TopicPartition, node: int) -> Cause:
     """A leader acknowledges nothing of what librdkafka has."""
     clause, name, why = f"broker {node} acknowledges nothing of", f"{tp[0]} [{tp[1]}]", HoldReason.LEADER_SILENT
     return Cause(why, f"{clause} {name}", why.cure, None, clause, name, What("partition", tp))
-
-
-SLOW = 1.0  # seconds: brokers answer sooner, however long the round trip is
 
 
 def slow(node: int, seconds: float, since: float, name: str = "records", answers: bool = True) -> Cause:

@@ -19,6 +19,11 @@ from safeproducer.policy.types import NEVER
 
 _SHORTEST = 0.001
 """Seconds: no clock and no linger is finer."""
+HOUR = 3600.0
+LONGEST_IDLE = 60.0
+"""Seconds after which a lane that was not needed is given up, if that is all there is to it."""
+SHARE = 1 / 4
+"""Share of an hour's producer IDs for lanes that are re-created."""
 
 
 def needed(under_way: int, waiting: int, waited: float, ack_time: float, linger: float, batch: int) -> int:
@@ -43,13 +48,6 @@ def wanted(lanes: int, ready: int, budget: int, fixed: int | None, needed: int =
     if fixed is not None:
         return fixed
     return max(lanes, min(budget, max(needed, 2 * lanes if ready == lanes else 0)))
-
-
-HOUR = 3600.0
-LONGEST_IDLE = 60.0
-"""Seconds after which a lane that was not needed is given up, if that is all there is to it."""
-SHARE = 1 / 4
-"""Share of an hour's producer IDs for lanes that are re-created."""
 
 
 @dataclass(slots=True)

@@ -5,11 +5,20 @@ from __future__ import annotations
 LONG_ROUND_TRIP = 0.04
 """Seconds from which a batch may follow one with flush triggers: those reports are served before its answer comes."""
 STEADY = 0.2
-"""Where it differs by more than this share of it, it is no distance, but a machine that is too busy to send."""
-
+"""Acknowledgement times that differ by more than this share are no distance: the machine is too busy to send."""
 LATE = 1.5  # seconds after which the leader of an unanswered batch is in doubt
 REST = 0.5  # seconds after an answer from which the next batch is alone: its leader may have forgotten the producer ID
 LATE_TIMES = 5  # an answer that took so many times as long as usual was not on its way all that time
+SHORTEST = 0.003  # below this round trip librdkafka's waiting costs less than holding back
+LINGERS = 2.0
+"""librdkafka busy-waits from when a batch's linger is over until the one in flight is acknowledged. Up to two
+lingers of round trip that is so short that holding costs more (measured: a round trip of 5 ms at a linger of 5 ms)."""
+HIGH_RATE = 50_000.0
+"""Records per second from which an application is busy producing: each costs more in Python held back than directly,
+and librdkafka's batches fill in no time. However many are outstanding, it goes directly."""
+HIGH_RATE_WITHIN = 4.0
+"""Times the bound of a long round trip: beyond it librdkafka would busy-wait for most of it, at any rate."""
+_BACK = 0.7
 
 
 class AckTime:
@@ -38,18 +47,6 @@ class AckTime:
         if seconds is None or seconds < LONG_ROUND_TRIP or self._jitter > STEADY * seconds:
             return None
         return seconds
-
-
-SHORTEST = 0.003  # below this round trip librdkafka's waiting costs less than holding back
-LINGERS = 2.0
-"""librdkafka busy-waits from when a batch's linger is over until the one in flight is acknowledged. Up to two
-lingers of round trip that is so short that holding costs more (measured: a round trip of 5 ms at a linger of 5 ms)."""
-HIGH_RATE = 50_000.0
-"""Records per second from which an application is busy producing: each costs more in Python held back than directly,
-and librdkafka's batches fill in no time. However many are outstanding, it goes directly."""
-HIGH_RATE_WITHIN = 4.0
-"""Times that bound: beyond it a high rate is no reason, as librdkafka would busy-wait for most of each round trip."""
-_BACK = 0.7
 
 
 def is_long(round_trip: float, linger: float, rate: float, was_long: bool) -> bool:

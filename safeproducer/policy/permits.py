@@ -21,6 +21,12 @@ MOST_DEBT = HOUR
 
 _SLACK = 1e-3
 """Seconds. A hundred sums of 36 s are not 3600 s to the last bit, and the hundredth permit is within the hour."""
+JITTER = 0.1
+"""Share of the time in which one ID comes back: waiters that were refused together shall not ask together for ever."""
+LONGEST_JITTER = 1.0
+"""Seconds of jitter at most, however slowly IDs come back."""
+LONGEST_WAIT = 30.0
+"""Seconds: an ID that another process gives back is found by then."""
 
 
 class Kind(Enum):
@@ -96,14 +102,6 @@ def _excess(used_until: float, kind: Kind, rate: float, now: float) -> float:
     if kind is Kind.LANE:  # exactly half is not more than half
         return max(over, used - HOUR / 2 + _SLACK)
     return over
-
-
-JITTER = 0.1
-"""Share of the time in which one ID comes back: waiters that were refused together shall not ask together for ever."""
-LONGEST_JITTER = 1.0
-"""Seconds of jitter at most, however slowly IDs come back."""
-LONGEST_WAIT = 30.0
-"""Seconds: an ID that another process gives back is found by then."""
 
 
 def ask_again_in(retry_after: float, rate: float, share: float) -> float:

@@ -19,6 +19,10 @@ SHORTEST, LONGEST = 0.1, 5.0
 """Seconds between two; it doubles until a record of the topic that caused them is acknowledged."""
 ALONE = 3
 """So many in a row that one topic caused; from then on it waits, and no other."""
+LATEST = 32_000
+"""A producer ID has 32 768 epochs. librdkafka goes on at 0 behind the last one, and brokers refuse each batch then."""
+FENCED = 3
+"""Batches in a row that are answered by an error of the producer ID are no accident."""
 
 
 class Renewals:
@@ -55,12 +59,6 @@ class Renewals:
 
 def _doubled(count: int) -> float:
     return float(SHORTEST * 2 ** min(max(0, count - 1), 40))
-
-
-LATEST = 32_000
-"""A producer ID has 32 768 epochs. librdkafka goes on at 0 behind the last one, and brokers refuse each batch then."""
-FENCED = 3
-"""Batches in a row that are answered by an error of the producer ID are no accident."""
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ FETCH, ANSWER = 1 << 20, 10 << 20
 Moves = Mapping[TopicPartition, tuple[frozenset[int], frozenset[int]]]
 """Partition -> its sources and its destinations."""
 Brokers = Mapping[TopicPartition, Iterable[int]]
+MINIMUM, LAG_TIME = "min.insync.replicas", "replica.lag.time.max.ms"
 
 
 class Side(StrEnum):
@@ -45,7 +46,6 @@ class Side(StrEnum):
 
 
 _SIDES = tuple(Side)
-MINIMUM, LAG_TIME = "min.insync.replicas", "replica.lag.time.max.ms"
 CONFIGS = frozenset({MINIMUM, LAG_TIME, *(side(what) for side in Side for what in ("rate", "replicas"))})
 
 

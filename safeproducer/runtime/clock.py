@@ -14,6 +14,7 @@ from time import sleep, thread_time
 from typing import Any
 
 __all__ = ["boot", "copied", "monotonic", "real", "sleep", "thread_time", "time"]
+_BOOT = getattr(_standard, "CLOCK_BOOTTIME", getattr(_standard, "CLOCK_MONOTONIC", None))
 
 
 def copied(module: str) -> Any:
@@ -30,7 +31,6 @@ _time = copied("time")
 monotonic: Callable[[], float] = _time.monotonic
 real: Callable[[], float] = _time.monotonic
 time: Callable[[], float] = _time.time
-_BOOT = getattr(_standard, "CLOCK_BOOTTIME", getattr(_standard, "CLOCK_MONOTONIC", None))
 
 
 def boot() -> float:

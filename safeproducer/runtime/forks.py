@@ -23,6 +23,13 @@ _WAITS = 1.0
 """Seconds, at most: a hook may wait for what the forking thread holds."""
 _WIPE_ON_FORK = 18
 """Linux's MADV_WIPEONFORK, which the standard library does not name."""
+_all: set[weakref.ref[Work]] = set()
+"""A plain set: iterating over a WeakSet raises an error when another thread adds to it meanwhile."""
+_stopped: dict[int, list[Work]] = {}
+"""The work that a fork waits for, by the thread that forks."""
+_renewals: list[Callable[[], object]] = []
+Native = TypeVar("Native")
+_natives: set[weakref.ref[Any]] = set()
 
 
 class Work:
@@ -53,15 +60,8 @@ class Work:
             self.lock = original.RLock()
 
 
-_all: set[weakref.ref[Work]] = set()
-"""A plain set: iterating over a WeakSet raises an error when another thread adds to it meanwhile."""
 loading = Work()
 """Held by a thread of this library while it imports: a fork meanwhile would leave half a module to the child."""
-_stopped: dict[int, list[Work]] = {}
-"""The work that a fork waits for, by the thread that forks."""
-_renewals: list[Callable[[], object]] = []
-Native = TypeVar("Native")
-_natives: set[weakref.ref[Any]] = set()
 
 
 class _Number:

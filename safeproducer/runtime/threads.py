@@ -26,6 +26,15 @@ allocate_lock: Callable[[], Any] = original.allocate_lock
 start_new_thread: Callable[..., int] = original.start_new_thread
 get_ident: Callable[[], int] = original.get_ident
 """The number of the thread, not of the greenlet."""
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 60.0
+_STARTS_WITHIN = 1.0
+"""Seconds after which a start that was interrupted counts as none."""
+_LOOK = 0.001
+MOST = 1000
+"""Notices that wait behind one that does not end; the oldest go."""
+Trouble = Callable[[str, str], None]
+"""(what it is about, a sentence): something that is tried again later; only the first of its kind is told."""
 
 
 class _Thread:
@@ -93,16 +102,6 @@ class InterruptSafeEvent(WakeLock):
         return self._set
 
 
-_FIRST_PAUSE = 1.0
-_LONGEST_PAUSE = 60.0
-_STARTS_WITHIN = 1.0
-"""Seconds after which a start that was interrupted counts as none."""
-_LOOK = 0.001
-
-Trouble = Callable[[str, str], None]
-"""(what it is about, a sentence): something that is tried again later; only the first of its kind is told."""
-
-
 class BackgroundThread:
     """`start()` from any thread and signal handler; it never raises and takes no lock.
 
@@ -166,10 +165,6 @@ def wait_while(runs: Callable[[], bool], timeout: float) -> None:
     deadline = clock.real() + timeout
     while runs() and clock.real() < deadline:
         time.sleep(_LOOK)
-
-
-MOST = 1000
-"""Notices that wait behind one that does not end; the oldest go."""
 
 
 class Notices:

@@ -36,6 +36,21 @@ _REQUEST_BYTES = 300
 """Bytes that a request takes beside its records, at most."""
 _SPARSE = "enable.sparse.connections"
 _IN_FLIGHT = "max.in.flight.requests.per.connection"
+RANGES = {
+    "batch.num.messages": (1, 1_000_000),
+    "batch.size": (1, 2_147_483_647),
+    "linger.ms": (0, 900_000),
+    "message.max.bytes": (1_000, _MOST_MESSAGE_BYTES),
+    "message.timeout.ms": (0, _LONGEST_TIMEOUT_MS),
+    "queue.buffering.max.kbytes": (1, _LONGEST_TIMEOUT_MS),
+    "queue.buffering.max.messages": (0, _LONGEST_TIMEOUT_MS),
+    "statistics.interval.ms": (0, 86_400_000),
+}
+"""librdkafka's own bounds of the settings that are replaced here."""
+_REAL = frozenset({"linger.ms"})
+"""Those that are no whole numbers."""
+ALIAS = {"queue.buffering.max.ms": "linger.ms", "delivery.timeout.ms": "message.timeout.ms"}
+"""librdkafka's second names of what is replaced here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,25 +259,6 @@ def _is_good(name: str, value: Any) -> bool:
     least, most = RANGES[name]
     number = real(value) if name in _REAL else whole(value)
     return number is not None and not (number < least or number > most)  # librdkafka takes a NaN
-
-
-RANGES = {
-    "batch.num.messages": (1, 1_000_000),
-    "batch.size": (1, 2_147_483_647),
-    "linger.ms": (0, 900_000),
-    "message.max.bytes": (1_000, _MOST_MESSAGE_BYTES),
-    "message.timeout.ms": (0, _LONGEST_TIMEOUT_MS),
-    "queue.buffering.max.kbytes": (1, _LONGEST_TIMEOUT_MS),
-    "queue.buffering.max.messages": (0, _LONGEST_TIMEOUT_MS),
-    "statistics.interval.ms": (0, 86_400_000),
-}
-"""librdkafka's own bounds of the settings that are replaced here."""
-
-_REAL = frozenset({"linger.ms"})
-"""Those that are no whole numbers."""
-
-ALIAS = {"queue.buffering.max.ms": "linger.ms", "delivery.timeout.ms": "message.timeout.ms"}
-"""librdkafka's second names of what is replaced here."""
 
 
 def _refuse_long_linger(linger: float | None, timeout_ms: int) -> None:

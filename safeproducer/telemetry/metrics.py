@@ -26,6 +26,28 @@ from safeproducer.telemetry import conventions as names
 from safeproducer.telemetry.figures import SECTIONS, SENDS, Attributes, Labels
 
 Kind = Literal["counter", "up-down counter", "gauge", "histogram"]
+_SENT = (names.SYSTEM, names.OPERATION_NAME, names.DESTINATION_NAME, names.ERROR_TYPE)
+_TOPIC = (names.DESTINATION_NAME,)
+_ENDED, _WINDOW, _HOLD = (*_SENT, names.OPERATION_TYPE), (*_TOPIC, names.WINDOW_SOURCE), (*_TOPIC, names.HOLD_REASON)
+_BROKER = (names.SERVER_ADDRESS, names.SERVER_PORT)
+_COMBINED: dict[str, Callable[[float, float], float]] = {
+    names.THROTTLE_REMAINING: max,
+    names.BROKER_RTT: max,
+    names.DEADLINE_USED: max,
+    names.WINDOW: min,
+}
+"""How the figures of several producers become one; all others are added up."""
+_BOUNDARIES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+_SENDS = (*SENDS, (names.OPERATION_TYPE, "send"))
+_MOST_DURATIONS = 20_000
+"""That wait for a collection."""
+_ENOUGH_DURATIONS = 2_000
+"""For one collection. To tell them costs more than all else; beyond that, half of them are as good a sample."""
+_FRESH = 1.0
+"""Seconds for which what was read for one instrument is told by another one, of the same collection."""
+Key = tuple[str, Attributes]
+_collections: weakref.WeakValueDictionary[int, _Collection] = weakref.WeakValueDictionary()
+"""By the identity of the meter provider, which a _Collection keeps; 0 for the global one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +63,6 @@ class Instrument:
     attributes: tuple[str, ...]
     description: str
 
-
-_SENT = (names.SYSTEM, names.OPERATION_NAME, names.DESTINATION_NAME, names.ERROR_TYPE)
-_TOPIC = (names.DESTINATION_NAME,)
-_ENDED, _WINDOW, _HOLD = (*_SENT, names.OPERATION_TYPE), (*_TOPIC, names.WINDOW_SOURCE), (*_TOPIC, names.HOLD_REASON)
-_BROKER = (names.SERVER_ADDRESS, names.SERVER_PORT)
 
 INSTRUMENTS: tuple[Instrument, ...] = tuple(
     Instrument(*row)
@@ -77,23 +94,6 @@ INSTRUMENTS: tuple[Instrument, ...] = tuple(
     )
 )
 _KINDS = {each.name: each.kind for each in INSTRUMENTS}
-_COMBINED: dict[str, Callable[[float, float], float]] = {
-    names.THROTTLE_REMAINING: max,
-    names.BROKER_RTT: max,
-    names.DEADLINE_USED: max,
-    names.WINDOW: min,
-}
-"""How the figures of several producers become one; all others are added up."""
-_BOUNDARIES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
-_SENDS = (*SENDS, (names.OPERATION_TYPE, "send"))
-_MOST_DURATIONS = 20_000
-"""That wait for a collection."""
-_ENOUGH_DURATIONS = 2_000
-"""For one collection. To tell them costs more than all else; beyond that, half of them are as good a sample."""
-_FRESH = 1.0
-"""Seconds for which what was read for one instrument is told by another one, of the same collection."""
-
-Key = tuple[str, Attributes]
 
 
 class _Collection:
@@ -233,10 +233,6 @@ class _Collection:
                 return
             self.duration.record(seconds, dict(attributes))
             most -= 1
-
-
-_collections: weakref.WeakValueDictionary[int, _Collection] = weakref.WeakValueDictionary()
-"""By the identity of the meter provider, which a _Collection keeps; 0 for the global one."""
 
 
 def _collection(provider: MeterProvider | None, labels: Labels, durations: float) -> _Collection:

@@ -20,6 +20,9 @@ from safeproducer.policy.pacing import AckTime
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
 
+_SURE_FLUSHES = 3
+_NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
+
 
 class DeliveredCounter:
     """Those of one callback, in a batch of this partition."""
@@ -67,10 +70,6 @@ class DeliveredCounter:
                 reports.sinks.completed.append(batch)
 
         return reported
-
-
-_SURE_FLUSHES = 3
-_NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
 @dataclass(eq=False)

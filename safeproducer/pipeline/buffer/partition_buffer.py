@@ -23,10 +23,10 @@ MOST_OVERHEAD = 36
 
 Times = dict[tuple[TopicPartition, str], tuple[int, float]]
 """(partition, reason) -> (1 if it waits for it now, ends of the waits for it minus their beginnings, in seconds)."""
-
-
 _REMEMBERED = 16
 """Changes of what a partition waits for: of a record that was held through more, only these are looked at."""
+Ticket = tuple["PartitionBuffer", int]
+"""Where a record waits: the buffer that it was put into, and the number of its report, which no other record has."""
 
 
 class Waits:
@@ -67,10 +67,6 @@ class Waits:
             if began <= since:
                 break
         return max(found, key=found.__getitem__, default=None)
-
-
-Ticket = tuple["PartitionBuffer", int]
-"""Where a record waits: the buffer that it was put into, and the number of its report, which no other record has."""
 
 
 class PartitionBuffer:

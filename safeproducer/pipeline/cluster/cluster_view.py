@@ -44,6 +44,7 @@ _BROKER = re.compile(r"\b[Bb]roker (\d+)\b(?! \()")
 _AGAIN = 2.5  # seconds within which a connection that was lost goes on to be: statistics come each second
 Configs = tuple[float, Mapping[str, str | None] | str]
 """When they were asked for; those of a topic or broker that concern replication, or which right is missing."""
+_NEW = BrokerInfo()
 
 
 def change(known: dict[_Key, _Value], key: _Key, none: _Value, to: Callable[[_Value], _Value]) -> tuple[_Value, _Value]:
@@ -180,9 +181,6 @@ class Leader(NamedTuple):
     node: int | None
     throttled_until: float | None
     probing: bool
-
-
-_NEW = BrokerInfo()
 
 
 class ClusterView:

@@ -44,6 +44,7 @@ _CREATED_WITHIN = 0.85  # seconds that brokers take to create a topic (auto.crea
 _LOOK, NO_LANE = -3, -2
 """In place of the number of a lane: the first one, for replicas only; none of them."""
 _PATIENCE = 10.0  # seconds; brokers that were away for longer may take half a second more
+_all: weakref.WeakSet[FirstQuestion] = weakref.WeakSet()
 
 
 @dataclass(eq=False)
@@ -297,9 +298,6 @@ def _most_like(lane: Any, topic: str) -> str:
 def _urgency(wanted: tuple[tuple[str, int | None], float]) -> int:
     lane = wanted[0][1]
     return (lane is not None) + (lane == _LOOK)
-
-
-_all: weakref.WeakSet[FirstQuestion] = weakref.WeakSet()
 
 
 def _at_exit() -> None:

@@ -40,6 +40,12 @@ _LOOK_EVERY = 0.1
 _LONGEST_DRAINED = 5.0  # seconds after a deadline in which what is healthy leaves the direct lane before its purge
 _TOGETHER = 1.0  # seconds after its deadline for which a batch that was never sent waits for others of its lane
 _STALLED_WITH = "Local: Message timed out: it was purged with records that no broker acknowledged"
+_CREATE_TIME = 1
+_NOT_SENT = "Local: Message timed out: it was not sent within message.timeout.ms"
+_NO_PRODUCER_ID = "Local: No producer ID in time"
+_BEHIND = "Local: Purged in queue: it was behind a record whose outcome a fatal error left unknown"
+_WITHDRAWN = "Local: Withdrawn before it was sent"
+_THROTTLED_TOO_LONG = "Local: Message timed out: its broker is throttled for longer than the time it has left"
 
 
 class Asked(NamedTuple):
@@ -53,14 +59,6 @@ class Asked(NamedTuple):
 def timed_out(within: str) -> str:
     """Why a record failed that no broker acknowledged `within` this time, worded as librdkafka does."""
     return f"Local: Message timed out: no broker acknowledged it within {within}"
-
-
-_CREATE_TIME = 1
-_NOT_SENT = "Local: Message timed out: it was not sent within message.timeout.ms"
-_NO_PRODUCER_ID = "Local: No producer ID in time"
-_BEHIND = "Local: Purged in queue: it was behind a record whose outcome a fatal error left unknown"
-_WITHDRAWN = "Local: Withdrawn before it was sent"
-_THROTTLED_TOO_LONG = "Local: Message timed out: its broker is throttled for longer than the time it has left"
 
 
 @dataclass(eq=False)

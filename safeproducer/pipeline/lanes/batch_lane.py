@@ -30,6 +30,9 @@ from safeproducer.runtime import clock
 
 _ACQUIRED = "Acquired "
 _ID = re.compile(r"Acquired PID\{Id:(\d+)")
+_EARLIEST = 0.95
+"""Of the usual time, when the answer is looked for first."""
+Refuse = Callable[[PartitionBuffer, HeldRecord, KafkaError], None]
 
 
 class LaneLog:
@@ -55,12 +58,6 @@ class LaneLog:
             self.producer_id = int(found[1]) if found else None
         elif self.application is not None and level > logging.DEBUG:
             self.application.log(level, form, *args)
-
-
-_EARLIEST = 0.95
-"""Of the usual time, when the answer is looked for first."""
-
-Refuse = Callable[[PartitionBuffer, HeldRecord, KafkaError], None]
 
 
 class BatchLane(Lane):

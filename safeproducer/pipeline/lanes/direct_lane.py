@@ -21,6 +21,9 @@ from safeproducer.policy.types import DIRECT_LANE, NEVER, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import SendConfig
 
+_OLD_SHARE = 1 / 3
+"""A record in the lane that is older than this share of its time: its partition takes no more."""
+
 
 class BatchCount(NamedTuple):
     """Records that the native produce_batch() may have taken by a moment, and those that it certainly had."""
@@ -187,10 +190,6 @@ class DirectLaneCounts:
         """The next owner begins: all that the former one gave was acknowledged."""
         self.since, self._seen = now, None
         self.backlogs.all_ended(now)
-
-
-_OLD_SHARE = 1 / 3
-"""A record in the lane that is older than this share of its time: its partition takes no more."""
 
 
 class DirectLane(Lane):

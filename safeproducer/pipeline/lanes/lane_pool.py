@@ -30,6 +30,14 @@ from safeproducer.settings.delivery import SendConfig
 MakeNative = Callable[[LaneLog | None], NativeProducer]
 """Makes the native producer of a batch lane; with a LaneLog that does not tell it is one more, without statistics."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_SHORTEST_WAIT = 0.001
+"""How long to wait at least for an answer that is late: others may come before it."""
+_LATE = 0.1
+"""The later it is, the longer the wait: nobody answers, or on another lane."""
+_LONGEST_WAIT = 0.02
+_ALL_EVERY = 0.25
+_BUSY_EVERY = 0.02
+_by_due = attrgetter("due")
 
 
 @dataclass
@@ -95,16 +103,6 @@ class LaneMaker:
     ) -> BatchLane:
         self.made += 1
         return BatchLane(LaneClient(native, self.replaceable), self.made - 1, self.sinks, log, permit, new)
-
-
-_SHORTEST_WAIT = 0.001
-"""How long to wait at least for an answer that is late: others may come before it."""
-_LATE = 0.1
-"""The later it is, the longer the wait: nobody answers, or on another lane."""
-_LONGEST_WAIT = 0.02
-_ALL_EVERY = 0.25
-_BUSY_EVERY = 0.02
-_by_due = attrgetter("due")
 
 
 class LanePool:

@@ -23,6 +23,16 @@ from safeproducer.policy.renewals import Session
 from safeproducer.runtime import clock, forks, interrupts
 from safeproducer.settings.config import Settings, explain_refusal
 
+_LISTEN_TO = "broker"
+"""librdkafka's debug context for connections: four lines a transaction, and none for a record."""
+_INFO = 6
+_LEAST = {0: 50, 1: 50, 2: 50, 3: logging.ERROR, 4: logging.WARNING, 7: logging.DEBUG}
+"""By `log_level`, the level of logging from which on confluent_kafka passes lines."""
+_SYSLOG = {50: 0, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 5, logging.DEBUG: 7}
+_FIRST, _BATCH_LANE, _FURTHER = range(3)
+"""A native producer that tells of the cluster: the direct lane, or the first one when there is none. The first batch
+lane beside a direct one. A further lane, whose statistics concern the application alone."""
+
 
 class Owner(NamedTuple):
     """The owner is told. Each runs on the thread that serves the native producer."""
@@ -76,14 +86,6 @@ class Relay:
         self._owner.log(*line)
 
 
-_LISTEN_TO = "broker"
-"""librdkafka's debug context for connections: four lines a transaction, and none for a record."""
-_INFO = 6
-_LEAST = {0: 50, 1: 50, 2: 50, 3: logging.ERROR, 4: logging.WARNING, 7: logging.DEBUG}
-"""By `log_level`, the level of logging from which on confluent_kafka passes lines."""
-_SYSLOG = {50: 0, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 5, logging.DEBUG: 7}
-
-
 class SessionLog:
     """The log of a transactional producer. It tells of a lost request before that is sent again, unlike statistics.
 
@@ -134,11 +136,6 @@ def _to_stderr(level: int, form: str, *line: Any) -> None:
     """Write a log line to stderr, in the form that librdkafka gives it."""
     facility, name, text = line
     sys.stderr.write(f"%{_SYSLOG.get(level, 5)}|{clock.time():.3f}|{facility}|{name}| {text}\n")
-
-
-_FIRST, _BATCH_LANE, _FURTHER = range(3)
-"""A native producer that tells of the cluster: the direct lane, or the first one when there is none. The first batch
-lane beside a direct one. A further lane, whose statistics concern the application alone."""
 
 
 class NativeProducers:

@@ -22,6 +22,12 @@ from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import SendConfig
 
+Ended = tuple[Outcome, int | None]
+"""(outcome, how often it was sent). What is not known is None, here and below."""
+Place = tuple[str | None, int | None]
+Times = tuple[float | None, float | None]
+"""(accepted at, handed over at)."""
+
 
 def is_refusal(code: int) -> bool:
     """Whether a broker, or librdkafka by what brokers told, did not take the record for what it is."""
@@ -58,13 +64,6 @@ def _purged(kept: Deferred) -> Purged:
     if elapsed is None:
         return Purged(queued, -NEVER, NEVER)
     return Purged(queued, kept.since - elapsed, kept.by - elapsed)
-
-
-Ended = tuple[Outcome, int | None]
-"""(outcome, how often it was sent). What is not known is None, here and below."""
-Place = tuple[str | None, int | None]
-Times = tuple[float | None, float | None]
-"""(accepted at, handed over at)."""
 
 
 class Failed(NamedTuple):

@@ -21,6 +21,10 @@ from safeproducer.records import ProducerInfo, Record
 from safeproducer.runtime import clock, interrupts, randomness
 from safeproducer.runtime.threads import get_ident
 
+_PERIODS = (1, 3, 5, 7, 11, 13, 17, 23, 31, 61, 127)
+"""Odd primes. Records often come in turns, for one of 64 partitions, say: each of those is met. Each account keeps so
+many references; of a smaller share the taker picks."""
+
 
 class _Shared(NamedTuple):
     """What the reports of all records need."""
@@ -164,11 +168,6 @@ class ObservedSend:
                 raise refusal from None
             finally:
                 del refusal  # it refers to this frame: a cycle
-
-
-_PERIODS = (1, 3, 5, 7, 11, 13, 17, 23, 31, 61, 127)
-"""Odd primes. Records often come in turns, for one of 64 partitions, say: each of those is met. Each account keeps so
-many references; of a smaller share the taker picks."""
 
 
 class _Sampled(cycle):  # type: ignore[type-arg]

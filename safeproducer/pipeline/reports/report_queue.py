@@ -26,6 +26,12 @@ from safeproducer.runtime import clock, interrupts
 from safeproducer.runtime.log import logger
 from safeproducer.runtime.threads import get_ident
 
+Run = Callable[[Any, Any], Any]
+Of = tuple[str | None, int | None, bool]
+"""(topic, partition, whether they are delivered)."""
+Report = tuple[Run, Any, Any]
+"""(callable, first argument, second argument): a delivery callback, its error and its message, or an event's."""
+
 
 class Delivered(Protocol):
     delivered: int
@@ -68,13 +74,6 @@ class CountedBunch:
         count, self.waiting = self.waiting, 0
         account.delivered += count
         return count
-
-
-Run = Callable[[Any, Any], Any]
-Of = tuple[str | None, int | None, bool]
-"""(topic, partition, whether they are delivered)."""
-Report = tuple[Run, Any, Any]
-"""(callable, first argument, second argument): a delivery callback, its error and its message, or an event's."""
 
 
 class Bunch:

@@ -45,7 +45,6 @@ from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.reports.hooked_send import Durations, ObservedSend
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
-from safeproducer.pipeline.reports.report_queue import ReportQueue
 from safeproducer.pipeline.reuse import Left, release, take
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.schedule import Schedule
@@ -75,8 +74,9 @@ MOCK = "mock cluster"
 
 def surface(args: tuple[Any, ...], config: dict[str, Any], given: Iterable[Hook], site: CallSite) -> dict[str, Any]:
     """The parts that SafeProducer calls, by the names that they have there; raises ConfigurationError."""
-    settings, info = parse(args, config).made_at(site)
-    hooks, delivery = Hooks(given), settings.delivery
+    settings, hooks = parse(args, config), Hooks(given)
+    delivery, names = settings.delivery, (settings.client_id, settings.bootstrap_servers, settings.principal)
+    info = ProducerInfo(*names, settings.transactional_id, settings.idempotent, site)
     failures, only_errors = Failures(delivery), settings.only_errors
     durations = [Durations(taker, info) for taker in hooks.durations]
     counters = DeliveryCounters(only_errors, failures.reported, delivery.idempotent, durations)
@@ -96,7 +96,9 @@ def assemble(
     delivery, report_queue = settings.delivery, counters.report_queue
     sender = Sender()
     notices = Notices(sender.is_this_thread)
-    notifications = _notifications(settings, info, hooks, notices)
+    held = "records for its partitions are held back until then"
+    meanwhile = held if delivery.holds_back else "records of a transaction are not held back"
+    notifications = Notifications(info, hooks, notices, settings.scrub, meanwhile)
     taken, gate = take(settings), gate_of(settings, info, notifications)
     updates = ClientUpdates(delivery, _holds(settings, counters, gate, taken), failures, counters)
     callbacks = EventCallbacks(settings, counters.errors, report_queue, notices)
@@ -106,7 +108,11 @@ def assemble(
     questions = _questions(settings, taken, sender, updates, events, counters)
     refusal_of = sender.asks(lambda engine: engine.calls.refusal_of, None)
     dispatcher = _dispatcher(settings, natives, native, sender, questions, updates, events, counters, refusal_of)
-    observed = _observed(settings, dispatcher, info, hooks, refusal_of, updates, report_queue)
+    observed = None
+    if hooks.wants(*RECORD_EVENTS):
+        dispatcher.record_buffer.numbers.observe()
+        shared = failures.reported, report_queue, delivery.idempotent, settings.only_errors
+        observed = ObservedSend(dispatcher.intake.send, hooks, info, refusal_of, *shared)
     # Of a transaction that is decided in init_transactions(); without idempotence there is nothing to decide.
     gate_for_records = gate if settings.transactional_id is None and settings.idempotent else None
     route = Route(native, dispatcher, sender, observed, gate_for_records, direct=not delivery.holds_back)
@@ -127,12 +133,6 @@ def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: Le
         gate.taken_over()
     direct = None if delivery.only_batch_lanes else DirectLane(delivery, counters, taken.given if taken else None)
     return Holds(ClusterView(delivery, throttles.of(settings.cluster)), round_trip, direct, gate)
-
-
-def _notifications(settings: Settings, info: ProducerInfo, hooks: Hooks, notices: Notices) -> Notifications:
-    held = "records for its partitions are held back until then"
-    meanwhile = held if settings.delivery.holds_back else "records of a transaction are not held back"
-    return Notifications(info, hooks, notices, settings.scrub, meanwhile)
 
 
 def _why_lost(holds: Holds, topic: str, partition: int, late: bool) -> str:
@@ -242,23 +242,6 @@ def _renewing(settings: Settings, holds: Holds, counters: DeliveryCounters, noti
     return Renewing(*parts, notifications.renewed, holds.apart)
 
 
-def _observed(
-    settings: Settings,
-    dispatcher: Dispatcher,
-    info: ProducerInfo,
-    hooks: Hooks,
-    refusal_of: Callable[[Exception], Exception | None],
-    updates: ClientUpdates,
-    report_queue: ReportQueue,
-) -> ObservedSend | None:
-    if not hooks.wants(*RECORD_EVENTS):
-        return None
-    dispatcher.record_buffer.tell_holds()
-    explained, proves, only_errors = updates.failures.reported, settings.delivery.idempotent, settings.only_errors
-    send = dispatcher.intake.send
-    return ObservedSend(send, hooks, info, refusal_of, explained, report_queue, proves, only_errors)
-
-
 def gate_of(settings: Settings, info: ProducerInfo, notifications: Notifications) -> Gate:
     """Without idempotence a producer takes no ID, and there is nothing to guard."""
     return Gate(settings.idempotent, partial(_terms, settings, info), notifications)
@@ -266,20 +249,12 @@ def gate_of(settings: Settings, info: ProducerInfo, notifications: Notifications
 
 def _terms(settings: Settings, info: ProducerInfo) -> Terms:
     ids, delivery = settings.ids, settings.delivery
-    request = Claim(
-        Kind.FIRST,
-        settings.producer_ids_per_hour,
-        ids.enforces and delivery.mode != "passthrough",
-        info.site,
-        settings.transactional_id,
-    )
+    enforces, rate = ids.enforces and delivery.mode != "passthrough", settings.producer_ids_per_hour
+    request = Claim(Kind.FIRST, rate, enforces, info.site, settings.transactional_id)
     place = OFF if settings.bootstrap_servers == MOCK else ids.ledger
     guard = guard_of((settings.cluster, settings.principal), place) if settings.idempotent else None
     lanes = Kind.LANE if delivery.own.lanes is None else Kind.FIXED_LANE
-    patience = 0.0 if settings.transactional_id is None else _patience(settings)
-    return Terms(guard, request, lanes, info, settings.cluster, ids.policy, delivery.holds_back, patience)
-
-
-def _patience(settings: Settings) -> float:
     timeout_ms = whole(settings.lane.get("transaction.timeout.ms"))
-    return 2 * (_TRANSACTION_TIMEOUT_MS if timeout_ms is None else timeout_ms) / 1000
+    longest = 2 * (_TRANSACTION_TIMEOUT_MS if timeout_ms is None else timeout_ms) / 1000
+    patience = 0.0 if settings.transactional_id is None else longest
+    return Terms(guard, request, lanes, info, settings.cluster, ids.policy, delivery.holds_back, patience)

@@ -22,14 +22,13 @@ from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.lanes.direct_lane import BatchCall
 from safeproducer.pipeline.reports.counters import DeliveryCounters
-from safeproducer.policy.types import DIRECT_LANE
+from safeproducer.policy.types import DIRECT_LANE, UNPLACED
 from safeproducer.records import refuse_names
 from safeproducer.runtime import clock
 
 BEYOND_NATIVE = frozenset({"headers", "timestamp", "partition", "callback", "on_delivery"})
 BYTES_OR_NONE = frozenset({bytes, type(None)})
 VALUE, KEY = itemgetter("value"), itemgetter("key")
-ANY_PARTITION = -1
 
 
 def produce_batch(
@@ -223,11 +222,7 @@ def _check_headers(index: int, headers: Any) -> None:
 
 
 def _one(
-    engine: Engine,
-    produce: Callable[..., None],
-    topic: str,
-    message: dict[str, Any],
-    record: tuple[Any, ...],
+    engine: Engine, produce: Callable[..., None], topic: str, message: dict[str, Any], record: tuple[Any, ...]
 ) -> int:
     value, key, partition, timestamp, headers, callback = record
     try:
@@ -257,7 +252,7 @@ def produce_records(
     columns: Sequence[Iterable[Any]],
     callback: Callable[..., Any],
     refused: Callable[..., object],
-    partition: int = ANY_PARTITION,
+    partition: int = UNPLACED,
 ) -> None:
     """Accept the records of these `columns` in their order: values and keys, or also timestamps and headers, of which
     nothing is checked or noted any more. Without exception each is counted before it is handed over.
@@ -267,7 +262,7 @@ def produce_records(
     """
     counters, route = engine.counters, engine.route
     opened = counters.open(topic)
-    account = opened if partition == ANY_PARTITION else opened.explicit(partition)
+    account = opened if partition == UNPLACED else opened.explicit(partition)
     name, place, report, none = map(repeat, (topic, partition, account.bind(callback)[1], None))
     extras = (none, *columns[2:]) if columns[2:] else ()
     for record in zip(name, *columns[:2], place, report, *extras, strict=False):

@@ -48,7 +48,7 @@ class Notifications:
         self._name = "".join(char if char.isprintable() else repr(char)[1:-1] for char in info.client_id)
         self._hooks = hooks
         self._notices = notices
-        self._scrub = scrub
+        self.scrub = scrub
         self._meanwhile = meanwhile
         self._told: set[int | str] = set()
         self.last_error: str | None = None
@@ -59,13 +59,10 @@ class Notifications:
     def _call(self, event: str, *args: object) -> None:
         self._notices.tell(self._hooks.call, event, *args)
 
-    def scrubbed(self, text: str) -> str:
-        return self._scrub(text)
-
     def _advised(self, error: KafkaError) -> str:
         """Its text, and what to do where that is known."""
         meaning, cure = told_apart(error.name(), error.str())
-        return self._scrub(f"{error.str()}. {joined(meaning, cure)}" if cure else error.str())
+        return self.scrub(f"{error.str()}. {joined(meaning, cure)}" if cure else error.str())
 
     def error(self, error: KafkaError, sentence: str, last: str) -> None:
         """librdkafka tells of an error. The first of each kind is logged. `last`: what snapshot() shows."""
@@ -110,7 +107,7 @@ class Notifications:
 
     def trouble(self, kind: str, what: str) -> None:
         """Something beside the way of records does not work and is tried again. The first of each kind is logged."""
-        self.last_error = what = self._scrub(what)
+        self.last_error = what = self.scrub(what)
         if kind not in self._told:
             self._told.add(kind)
             self._notices.later(logger.warning, "%s: %s", self._name, what)
@@ -125,7 +122,7 @@ class Notifications:
         """One more native producer was needed, and could not be made."""
         cause = error.args[0] if isinstance(error, KafkaException) and error.args else None
         known = cause if isinstance(cause, KafkaError) else KafkaError(KafkaError._FAIL, str(error))
-        sentence = self._scrub(
+        sentence = self.scrub(
             f"another native producer could not be made ({known.str()}). Records go on by those there are, and it is "
             f"tried again in {seconds:.0f} s. Check that the files which the configuration names are still there and "
             f"readable, and how many open files and threads this process may have"
@@ -141,7 +138,7 @@ class Notifications:
             partial(logger.error, exc_info=error if isinstance(error, BaseException) else None),
             "the thread that sends failed and goes on: %s. This is a defect of safeproducer: report it, and set "
             "safeproducer.mode=passthrough until it is mended",
-            self._scrub(repr(error)),
+            self.scrub(repr(error)),
         )
 
     def split(self, count: int) -> None:
@@ -165,7 +162,7 @@ class Notifications:
         self._call("replication_changed", ReplicationChanged(self.info, *tp, before, after))
 
     def warn(self, sentence: str) -> None:
-        self._log(logger.warning, "%s", self._scrub(sentence))
+        self._log(logger.warning, "%s", self.scrub(sentence))
 
     def lanes(self, before: int, after: int, reason: str) -> None:
         """The number of lanes changed."""

@@ -13,7 +13,6 @@ from safeproducer.errors import ConfigurationError, ConfigurationTypeError, Conf
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.properties import REFUSED, canonical, is_sensitive, scrub, suggestions, whole
 from safeproducer.producer_ids import ledger_places
-from safeproducer.records import CallSite, ProducerInfo
 from safeproducer.runtime.log import logger
 from safeproducer.settings import delivery, id_settings, own_settings
 from safeproducer.settings.delivery import SendConfig
@@ -51,11 +50,6 @@ class Settings:
     transactional_id: str | None
     idempotent: bool
     former_secrets: set[str] = field(default_factory=set, repr=False)
-
-    def made_at(self, site: CallSite) -> tuple[Settings, ProducerInfo]:
-        """Itself, and what hooks are told of a producer made there."""
-        names = self.client_id, self.bootstrap_servers, self.principal, self.transactional_id
-        return self, ProducerInfo(*names, self.idempotent, site)
 
     @property
     def cluster(self) -> str:

@@ -21,7 +21,7 @@ SLACK = 0.15
 
 
 def test_a_record_that_is_accepted_during_a_pump() -> None:
-    codes = codes_of(Dispatcher.pump, Dispatcher._round, Expiry.act, Alarm.begin, Alarm.end)
+    codes = codes_of(Dispatcher.pump, Expiry.act, Alarm.begin, Alarm.end)
     step, steps = 0, [1]
     while step < steps[0]:
         with rigged(CONFIG, LONG_ROUND_TRIP, {"a": 2}) as rig:

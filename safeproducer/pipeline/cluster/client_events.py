@@ -52,7 +52,7 @@ class EventCallbacks:
 
     def log(self, application: Any, *line: Any) -> None:
         """A line of librdkafka's for the application's logger."""
-        self._now_or_later(_log, application, line)
+        self._now_or_later(lambda application, line: application.log(*line), application, line)
 
     def _now_or_later(self, run: Callable[[Any, Any], None], what: Any, event: Any) -> None:
         if self._notices.needed():
@@ -105,7 +105,7 @@ class ClientEvents:
         vague = error.code() == KafkaError._ALL_BROKERS_DOWN
         about = broker_in(error.str(), vague)
         lasts = error.fatal() or error.code() == KafkaError._FATAL
-        meaning, cure = map(self.notifications.scrubbed, told_apart(error.name(), self.callbacks.errors.reason(error)))
+        meaning, cure = map(self.notifications.scrub, told_apart(error.name(), self.callbacks.errors.reason(error)))
         cure = advertised(cure, about[0], self._servers)
         if error.code() in _LOGINS:
             self.logins_refused += 1
@@ -130,21 +130,16 @@ class ClientEvents:
         """Every tick of the lanes that tell of the cluster. `beside`: of the first batch lane beside a direct one."""
         text = repaired(text, self.client_id)
         self._updates.statistics(text, beside)
-        if not (self._tell(ticks, text) or beside):
+        # The ticks of the lane are as often as the application's interval, or more so.
+        if due := self._ticks_per_statistics > 0 and next(ticks) % self._ticks_per_statistics == 0:
+            self.callbacks.call(self.callbacks.statistics, text)
+        if not (due or beside):
             self.hide()
 
     def hide(self) -> None:
         """An event was served that the application does not see."""
         thread = get_ident()
         self.unseen[thread] = self.unseen.get(thread, 0) + 1
-
-    def _tell(self, ticks: Iterator[int], text: str) -> bool:
-        """Whether the application is told at this one of the lane's ticks, which are as often as its interval or more
-        so."""
-        due = self._ticks_per_statistics > 0 and next(ticks) % self._ticks_per_statistics == 0
-        if due:
-            self.callbacks.call(self.callbacks.statistics, text)
-        return due
 
     @interrupts.called_natively
     def on_further_statistics(self, text: str) -> None:
@@ -166,7 +161,3 @@ class ClientEvents:
                 self._updates.fatal_error(error)
             if before is None or error.fatal():
                 self.notifications.fatal(error, first=before is None)
-
-
-def _log(application: Any, line: tuple[Any, ...]) -> None:
-    application.log(*line)

@@ -385,8 +385,3 @@ class ClusterView:
         """Whether anything of it may speak against sending directly: `leader_state()`, or outdated metadata."""
         outdated, throttle = self.outdated.concerns_any(DIRECT_LANE, now), self.throttle
         return outdated or throttle.probes(None, now) or bool(throttle.deadlines(now))
-
-    def cannot_meet_until(self, tp: TopicPartition, now: float) -> float:
-        """A deadline at or before this time cannot be met: the broker's throttle time is known to last longer."""
-        node = self.partitions.leader(*tp)
-        return 0.0 if node is None else self.throttle.deadline(node, now) or 0.0

@@ -208,7 +208,7 @@ class Metadata(BackgroundThread):
     def _ask_once(self) -> bool:
         """Ask for all that is wanted, what records wait for first; whether there was an answer."""
         answered, mute, self._hurries = False, set[int | None](), False
-        wanted = sorted(self._wanted.items(), key=_urgency)
+        wanted = sorted(self._wanted.items(), key=lambda it: (it[0][1] is not None) + (it[0][1] == _LOOK))
         unknown = [topic for (topic, lane), _ in wanted if lane is None and topic not in self._alone]
         for (topic, number), since in wanted:
             if answered and len(unknown) > MANY:  # there is a connection, and no need to ask for each
@@ -293,11 +293,6 @@ def _most_like(lane: Any, topic: str) -> str:
     except Exception:  # as above
         return ""
     return next(iter(get_close_matches(topic, [name for name in names if name != topic], 1)), "")
-
-
-def _urgency(wanted: tuple[tuple[str, int | None], float]) -> int:
-    lane = wanted[0][1]
-    return (lane is not None) + (lane == _LOOK)
 
 
 def _at_exit() -> None:

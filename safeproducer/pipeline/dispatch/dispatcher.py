@@ -73,8 +73,40 @@ class Dispatcher(FactGatherer):
 
     def pump(self, now: float) -> None:
         """Do what is due: expire, hand over, flush trigger."""
+        # Thousands of partitions may wait, and each answer wakes the sender: to look at all of them would take longer
+        # than the next answer does. Those are left out for which nothing has changed, or nothing can have come free.
         self.schedule.alarm.begin()
-        self.schedule.alarm.end(self._round(now))
+        self._note_resolved(now)
+        due, waits = min(self.quota_retry.act(now), self.expiry.act(now)), 0
+        lingers, rest_until = self.schedule.linger(now) > 0.0, now + LONGEST_REST
+        occupied = set[int | None]()
+        for buffer in list(self.record_buffer.busy.values()):
+            why = buffer.why
+            if now < buffer.look_at < NEVER and (lingers or why is None or why.reason is not HoldReason.LINGER):
+                due = min(due, buffer.look_at)
+                continue
+            if self._is_on_probation(buffer, now):  # most that wait do at the beginning: no more is asked for those
+                due = min(due, now + self._again)
+                waits += 1
+                continue
+            self._flush_timer.expect_rest(buffer, now)
+            if occupied and why is not None and why.reason in _SHARED and why.node in occupied:
+                continue  # one was looked at: no more is asked for thousands of them at each answer
+            buffer.looks()
+            next_look = NEVER
+            if buffer.waiting:
+                next_look = self._hand_over(buffer, now)
+            else:
+                buffer.wait_for(None, now)
+                if not buffer.unresolved:
+                    self.record_buffer.settle(buffer, now)
+            due = min(due, next_look)
+            if (why := buffer.why) is not None and why.reason in _SHARED:
+                occupied.add(why.node)
+                next_look = 0.0
+            buffer.rest(min(next_look, rest_until))
+        self._again = max(LOOK_AGAIN, _AGAIN_EACH * waits)
+        self.schedule.alarm.end(min(due, self._flush_timer.trigger_flush(now)))
 
     def begin_renewal(self, error: KafkaError) -> bool:
         """Have another native producer follow the direct lane's, which met this; whether one will. Any thread."""
@@ -113,41 +145,6 @@ class Dispatcher(FactGatherer):
         self.lanes.remove(lane)
         self.schedule.alarm.hurry()
         return True
-
-    def _round(self, now: float) -> float:
-        # Thousands of partitions may wait, and each answer wakes the sender: to look at all of them would take longer
-        # than the next answer does. Those are left out for which nothing has changed, or nothing can have come free.
-        self._note_resolved(now)
-        due, waits = min(self.quota_retry.act(now), self.expiry.act(now)), 0
-        lingers, rest_until = self.schedule.linger(now) > 0.0, now + LONGEST_REST
-        occupied = set[int | None]()
-        for buffer in list(self.record_buffer.busy.values()):
-            why = buffer.why
-            if now < buffer.look_at < NEVER and (lingers or why is None or why.reason is not HoldReason.LINGER):
-                due = min(due, buffer.look_at)
-                continue
-            if self._is_on_probation(buffer, now):  # most that wait do at the beginning: no more is asked for those
-                due = min(due, now + self._again)
-                waits += 1
-                continue
-            self._flush_timer.expect_rest(buffer, now)
-            if occupied and why is not None and why.reason in _SHARED and why.node in occupied:
-                continue  # one was looked at: no more is asked for thousands of them at each answer
-            buffer.looks()
-            next_look = NEVER
-            if buffer.waiting:
-                next_look = self._hand_over(buffer, now)
-            else:
-                buffer.wait_for(None, now)
-                if not buffer.unresolved:
-                    self.record_buffer.settle(buffer, now)
-            due = min(due, next_look)
-            if (why := buffer.why) is not None and why.reason in _SHARED:
-                occupied.add(why.node)
-                next_look = 0.0
-            buffer.rest(min(next_look, rest_until))
-        self._again = max(LOOK_AGAIN, _AGAIN_EACH * waits)
-        return min(due, self._flush_timer.trigger_flush(now))
 
     def _is_on_probation(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether nothing has changed for records that wait for the first answer of their partition."""
@@ -218,7 +215,9 @@ class Dispatcher(FactGatherer):
             self.record_buffer.take_back(buffer, lane)
         if batch is not None:
             self._choice.in_flight[node] += 1
-            self.record_buffer.goes_last(buffer)
+            # It goes last: those that wait for the same broker would wait for as long as it has more.
+            if self.record_buffer.busy.pop(buffer.tp, None) is not None:
+                self.record_buffer.busy[buffer.tp] = buffer
             if not batch.full:
                 before = [other for other in buffer.unresolved[:-1] if other.lane == batch.lane]
                 self._flush_timer.add(buffer, batch, before[-1] if before else None)
@@ -265,7 +264,7 @@ class Dispatcher(FactGatherer):
             buffer.resolved(batch)
             if self._delivery.fails_behind and batch.reports.unknown_outcome and self.lanes.has_failed(batch.lane):
                 self.expiry.give_up(batch.tp, {record[KEY] for record in batch.records})
-            self.record_buffer.note_pinned(buffer)
+            (self.record_buffer.pinned.add if buffer.pinned else self.record_buffer.pinned.discard)(buffer.tp)
             for number, count in batch.runs:
                 self.record_buffer.numbers.release(number, count)
             # A batch for a leader that hung is answered late, by the next one, and other lanes would wait for it as

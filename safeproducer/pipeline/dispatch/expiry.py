@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from safeproducer.kafka.arguments import is_no_name
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
@@ -48,14 +48,6 @@ _WITHDRAWN = "Local: Withdrawn before it was sent"
 _THROTTLED_TOO_LONG = "Local: Message timed out: its broker is throttled for longer than the time it has left"
 
 
-class Asked(NamedTuple):
-    """A record that is to be taken back, by its callback; `told(found)`: who wants to know whether it was here."""
-
-    ticket: Ticket
-    callback: object
-    told: Callable[[bool], object]
-
-
 def timed_out(within: str) -> str:
     """Why a record failed that no broker acknowledged `within` this time, worded as librdkafka does."""
     return f"Local: Message timed out: no broker acknowledged it within {within}"
@@ -81,7 +73,7 @@ class Expiry:
     _look_at: float = 0.0
     _failing: tuple[int, str] | None = None
     """The error with which all that waits is to fail."""
-    _asked_back: deque[Asked] = field(default_factory=deque)
+    _asked_back: deque[tuple[Ticket, object, Callable[[bool], object]]] = field(default_factory=deque)
 
     def fail_soon(self, code: int, reason: str) -> None:
         """Have the sender fail what waits."""
@@ -95,7 +87,7 @@ class Expiry:
         `callback` is the record's own: the number may be another record's by now. `told(found)` is called on the
         sender's thread, behind the report: whether the record was here. It must not block.
         """
-        self._asked_back.append(Asked(ticket, callback, told))
+        self._asked_back.append((ticket, callback, told))
         self._schedule.hurry()
 
     def _withdraw(self) -> None:
@@ -185,7 +177,8 @@ class Expiry:
                 continue
             self._report_expired(batch, now, timeout, KafkaError._MSG_TIMED_OUT, timed_out(TIMEOUT))
             due = min(due, batch.next_deadline(timeout) or NEVER)
-        unmeetable_until = self._holds.cluster.cannot_meet_until(buffer.tp, now)
+        node, throttle = self._holds.partitions.leader(*buffer.tp), self._holds.cluster.throttle
+        unmeetable_until = 0.0 if node is None else throttle.deadline(node, now) or 0.0
         for queue in buffer.queues():
             while queue:
                 deadline = queue[0][ACCEPTED_AT] + timeout

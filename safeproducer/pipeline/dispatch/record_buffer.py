@@ -131,11 +131,6 @@ class RecordBuffer:
         if buffer.waiting:  # accepted meanwhile
             self.busy[buffer.tp] = buffer
 
-    def goes_last(self, buffer: PartitionBuffer) -> None:
-        """A batch of it went: those that wait for the same broker come first, or they wait as long as it has more."""
-        if self.busy.pop(buffer.tp, None) is not None:
-            self.busy[buffer.tp] = buffer
-
     def unwoken(self) -> list[PartitionBuffer]:
         """Those with records whose produce() was left by an exception before it rang; busy from now on."""
         found = [buffer for buffer in self.all if buffer.records and buffer.tp not in self.busy]
@@ -159,11 +154,6 @@ class RecordBuffer:
         back, lane.refused = lane.refused, []
         buffer.take_back(back, lane.number)
 
-    def note_pinned(self, buffer: PartitionBuffer) -> None:
-        """Whether its next record must take the lane of an earlier one may have changed."""
-        remember = self.pinned.add if buffer.pinned else self.pinned.discard
-        remember(buffer.tp)
-
     def unbind(self, lane: BatchLane) -> bool:
         """Let what is bound to this lane take any other; False where that would break the order of keys."""
         buffers = self.all
@@ -174,10 +164,6 @@ class RecordBuffer:
             if buffer.waiting:
                 self.busy[buffer.tp] = buffer
         return True
-
-    def tell_holds(self) -> None:
-        """Hooks ask to be told of held records, by `tell_hold()`."""
-        self.numbers.observe()
 
     def tell_hold(self, buffer: PartitionBuffer, records: Iterable[HeldRecord]) -> None:
         """These wait no more: tell hooks why each was held longest, and for how long."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from operator import attrgetter, index
 from types import MethodType
 from typing import Any, NamedTuple
@@ -133,8 +134,9 @@ class TopicCounters(Account):
         try:
             return self.partitions[partition]
         except KeyError:
-            if _is_number(partition):
-                return _opened(self.partitions, index(partition), self._reporting)
+            with suppress(TypeError):  # what is no number of a partition for librdkafka is not remembered
+                if -_INT <= index(partition) < _INT:
+                    return _opened(self.partitions, index(partition), self._reporting)
         except TypeError:  # unhashable
             pass
         return PartitionCounters(self._reporting)  # the native call refuses it with confluent_kafka's own error
@@ -189,14 +191,6 @@ def _report(named: Resolved | None, partitions: dict[int, PartitionCounters], re
                 raise errors.note(raised)  # noqa: B904 - see StandIn
 
     return report
-
-
-def _is_number(partition: Any) -> bool:
-    """Whether librdkafka takes it for the number of a partition: what it refuses is not remembered."""
-    try:
-        return -_INT <= index(partition) < _INT
-    except TypeError:
-        return False
 
 
 def _opened(partitions: dict[int, PartitionCounters], number: int, reporting: Reporting) -> PartitionCounters:

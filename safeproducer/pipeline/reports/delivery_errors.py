@@ -29,11 +29,6 @@ Times = tuple[float | None, float | None]
 """(accepted at, handed over at)."""
 
 
-def is_refusal(code: int) -> bool:
-    """Whether a broker, or librdkafka by what brokers told, did not take the record for what it is."""
-    return code == KafkaError._UNKNOWN_PARTITION or (code >= KafkaError.UNKNOWN and code != KafkaError.NO_ERROR)
-
-
 def proven(reports: Sequence[Deferred], counts: Mapping[TopicPartition, int]) -> Iterator[tuple[Deferred, bool]]:
     """Each report, and whether its record was in no request. `counts`: records of a partition that were in none."""
     rows: dict[tuple[str | None, int | None], list[Purged]] = defaultdict(list)
@@ -230,7 +225,9 @@ class Failures:
         producer_id, epoch = self._identity if outcome is Outcome.UNKNOWN else (None, None)
         why = self.refusals.why(error.code(), fatal) or advice_to(failed.error, error.str())
         if topic is not None:
-            late, refused = error.code() == KafkaError._MSG_TIMED_OUT, failed.error if is_refusal(error.code()) else ""
+            late, code = error.code() == KafkaError._MSG_TIMED_OUT, error.code()
+            of_broker = code >= KafkaError.UNKNOWN and code != KafkaError.NO_ERROR  # which librdkafka may tell ahead
+            refused = failed.error if of_broker or code == KafkaError._UNKNOWN_PARTITION else ""
             why = self.losses.cause(topic, partition, late, refused, error.str()) or why
             self.last[topic] = failed.error if late or refused or not why else f"{failed.error}: {why}"
         if why:

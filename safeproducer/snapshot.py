@@ -208,12 +208,11 @@ class CloseReport(Value):
     """How a close() ended. True when every accepted record had its delivery report before the deadline.
 
     `accepted` and `delivered` count records over the producer's whole life. `accepted` is `delivered` plus `failed`,
-    but for the case at the end.
-    `left` records had none; they were purged, and their callbacks ran with a _PURGE error whose `outcome` is
-    "not_written" for those that were certainly never sent, else "unknown".
-    `failed` counts failed reports over the producer's whole life, `left` included. `seconds` is how long close() took
-    until each record had its outcome. In a signal handler that interrupted a callback, records whose reports the
-    interrupted call has taken are in none of the three: their callbacks run when it goes on.
+    but for the case at the end. `left` records had none; they were purged, and their callbacks ran with a _PURGE error
+    whose `outcome` is "not_written" for those that were certainly never sent, else "unknown". `failed` counts failed
+    reports over the producer's whole life, `left` included. `seconds` is how long close() took until each record had
+    its outcome. In a signal handler that interrupted a callback, records whose reports the interrupted call has taken
+    are in none of the three: their callbacks run when it goes on.
     """
 
     accepted: int

@@ -1,4 +1,4 @@
-"""librdkafka's producer settings: their names as of 2.16.0, treatment here, numbers as C reads them, and secrets.
+"""librdkafka's producer settings: their names as of 2.16.0, numbers as C reads them, and secrets.
 
 librdkafka decides what exists; this list serves suggestions and the table in the documentation. A name missing here
 is passed on like any other.
@@ -20,17 +20,6 @@ from math import inf, nan
 from typing import Any
 
 from safeproducer.kafka.advice import sentences
-
-HANDLED_HERE = {
-    "on_delivery": "called by this library after it has counted the report",
-    "delivery.report.only.error": "applied by this library: every report is counted, only failed ones reach callbacks",
-    "error_cb": "called after this library has noted the error",
-    "throttle_cb": "called after this library has noted the throttle time",
-    "message.timeout.ms": "kept by this library; librdkafka gets a later one as a backstop",
-    "statistics.interval.ms": "at least twice a second inside; stats_cb is called at the interval that was set",
-    "enable.idempotence": "true unless set, or unless acks, retries, max.in.flight or queuing.strategy rule it out",
-}
-"""Settings that do not reach librdkafka as the application wrote them, and how they act instead."""
 
 REFUSED = {
     "enable.gapless.guarantee": (

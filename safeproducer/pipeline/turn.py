@@ -85,8 +85,12 @@ class Turns:
         return now + _AFTER_ERROR
 
     def _turn(self, now: float) -> float:
-        dispatcher = self._dispatcher
-        again = self._prepare(now)
+        # Before reports are served: what is needed to send is made and asked for.
+        dispatcher, topic = self._dispatcher, self._dispatcher.intake.any_topic
+        again = self._metadata.look(topic, now) if self._updates.holds.slow_start else NEVER
+        self._resize(now)
+        if topic is not None and dispatcher.lanes.ask_for_ids(topic, now):
+            again = min(again, now + _ASKING)
         dispatcher.find_unwoken(now)
         dispatcher.serve()
         self._updates.holds.served_at = now
@@ -109,16 +113,6 @@ class Turns:
 
     # --- the path ----------------------------------------------------------------------------------------------------
 
-    def _prepare(self, now: float) -> float:
-        """Before reports are served: have what is needed to send made and asked for; when to look again."""
-        dispatcher = self._dispatcher
-        topic = dispatcher.intake.any_topic
-        again = self._metadata.look(topic, now) if self._updates.holds.slow_start else NEVER
-        self._resize(now)
-        if topic is not None and dispatcher.lanes.ask_for_ids(topic, now):
-            again = min(again, now + _ASKING)
-        return again
-
     def _act(self, now: float) -> None:
         """Hold, hand over, time out, go directly again."""
         # A record that goes directly must not pass one that waits. So the way is chosen last, by what is left when
@@ -135,7 +129,8 @@ class Turns:
         ):
             dispatcher.recheck(now)  # it is time to ask again, or what waits fails
         updates.catch_up(waiting)
-        changed = self._starts(now)
+        first, acquired, inside = self._metadata.first, dispatcher.lanes.acquired, self._route.native
+        changed = holds.starting and holds.look(first, acquired, len(inside), now)  # probation lets more go, or less
         changed = holds.round_trip.has_high_rate(waiting, now) or changed
         if updates.take_changed() or changed:
             self._recheck(now)
@@ -153,18 +148,13 @@ class Turns:
         waits = holds.any(now) or dispatcher.intake.suspended or bool(dispatcher.reports)
         self._route.choose(not waits and dispatcher.empty)
 
-    def _starts(self, now: float) -> bool:
-        """Whether probation lets more go, or less."""
-        holds, native = self._updates.holds, self._route.native
-        if not holds.starting:
-            return False
-        return holds.look(self._metadata.first, self._dispatcher.lanes.acquired, len(native), now)
-
     def _recheck(self, now: float) -> None:
         holds, dispatcher = self._updates.holds, self._dispatcher
         self._tell(now)
         holds.round_trip.measure(now)
-        self._look_for_splits()
+        statistics = self._updates.take_batch_statistics()
+        if statistics is not None and (splits := dispatcher.lanes.observe(statistics)):
+            self._notifications.split(splits)
         waiting = list(dispatcher.record_buffer.busy.values()) if holds.gate.opened_at else ()
         waits = holds.gate.hold is not None or any(map(holds.waited_for_id, waiting))
         renews = holds.direct is not None and holds.direct.failure is not None
@@ -219,12 +209,6 @@ class Turns:
             raise KafkaException(lanes.renewing.end)
         if self._dispatcher.only_batch_lanes and (first := lanes.first) is not None and not first.client.failed:
             self._route.replace(first.client.native)
-
-    def _look_for_splits(self) -> None:
-        """Whether librdkafka cut batches that were to be one request each."""
-        statistics = self._updates.take_batch_statistics()
-        if statistics is not None and (found := self._dispatcher.lanes.observe(statistics)):
-            self._notifications.split(found)
 
     # --- rest ---------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from math import ceil
 from typing import NamedTuple
 
@@ -53,12 +52,6 @@ def backstop(delivery_timeout: float, socket_timeout: float) -> float:
     return min(delivery_timeout + 2 * socket_timeout + BACKSTOP_MARGIN, LONGEST_TIMEOUT)
 
 
-class ToldBy(StrEnum):
-    BROKER = "broker"
-    SETTING = "setting"
-    ASSUMED = "assumed"
-
-
 class Purge(NamedTuple):
     """A lane takes nothing from `closes` on, and is purged `at` a time, because nothing was answered `within`."""
 
@@ -84,7 +77,6 @@ class Horizon:
     """`seconds`: the smallest expiration; `said` names who says so. `unreadable`: why brokers did not tell, by node."""
 
     seconds: float
-    source: ToldBy
     said: str
     unreadable: Mapping[int, str]
 
@@ -171,14 +163,14 @@ def horizon(answers: Iterable[Told], transactional: bool = False) -> Horizon:
     ]
     silent = {one.node: one.reason for one in found if one.producer_id is None}
     if not known or (silent and min(known)[0] > assumed):
-        return Horizon(assumed, ToldBy.ASSUMED, f"{words}, Kafka's default, is assumed", silent)
+        return Horizon(assumed, f"{words}, Kafka's default, is assumed", silent)
     seconds, node, config = min(known)
-    return Horizon(seconds, ToldBy.BROKER, f"{config} of broker {node} is {seconds * 1000:.0f}", silent)
+    return Horizon(seconds, f"{config} of broker {node} is {seconds * 1000:.0f}", silent)
 
 
 def given(seconds: float, setting: str) -> Horizon:
     """The application says what it is."""
-    return Horizon(seconds, ToldBy.SETTING, f"{setting} is {seconds * 1000:.0f}", {})
+    return Horizon(seconds, f"{setting} is {seconds * 1000:.0f}", {})
 
 
 def rest(known: Horizon | None) -> float:

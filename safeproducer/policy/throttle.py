@@ -25,11 +25,10 @@ CALM = 1.0  # seconds for which a broker is calmed at least
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Never changed, only replaced: by broker, when its deadline is and until when it is calmed; the latest of each."""
+    """Never changed, only replaced: by broker, when its deadline is and until when it is calmed; the latest calm."""
 
     deadlines: Mapping[int, float] = field(default_factory=dict)
     probes: Mapping[int, float] = field(default_factory=dict)
-    latest: float = -inf
     latest_calm: float = -inf
 
 
@@ -46,11 +45,6 @@ class Throttle:
     def __init__(self) -> None:
         self._known = _Known()
 
-    @property
-    def latest(self) -> float:
-        """The latest deadline of all brokers; it never moves back. When it is past, nothing is held."""
-        return self._known.latest
-
     def announce(self, broker: int, seconds: float, now: float) -> bool:
         """Note that a broker asked to wait `seconds`, if positive and finite; whether it had not in the last minute."""
         if not 0 < seconds < inf:
@@ -60,9 +54,9 @@ class Throttle:
             deadlines = {number: until for number, until in known.deadlines.items() if until + QUIET > now}
             probes = {number: until for number, until in known.probes.items() if until > now}
             before = deadlines.get(broker)
-            deadlines[broker] = until = now + seconds if before is None else max(before, now + seconds)
+            deadlines[broker] = now + seconds if before is None else max(before, now + seconds)
             probes[broker] = calm = max(probes.get(broker, -inf), now + 2 * seconds + CALM)
-            after = _Known(deadlines, probes, max(known.latest, until), max(known.latest_calm, calm))
+            after = _Known(deadlines, probes, max(known.latest_calm, calm))
             # One step under the interpreter lock: it switches only at calls and at jumps backwards.
             if self._known is known:
                 self._known = after

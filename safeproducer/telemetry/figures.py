@@ -191,8 +191,8 @@ def buffers(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
     # librdkafka counts events, too, which stay there while nobody polls.
     yield names.BUFFER_RECORDS, attributes, min(buffer.records, unresolved)
     yield names.BUFFER_BYTES, attributes, buffer.bytes()
-    if buffer.limit.bytes is not None:
-        yield names.BUFFER_LIMIT, attributes, buffer.limit.bytes
+    if (limit := engine.updates.delivery.buffer.bytes) is not None:
+        yield names.BUFFER_LIMIT, attributes, limit
 
 
 Section = Callable[[Any, Labels, bool], Iterator[Figure]]

@@ -99,9 +99,8 @@ class OpenTelemetryHook(Hook):
     The span of a record that was held has `safeproducer.hold.reason` and `safeproducer.hold.duration` (seconds).
 
     Thread-safe; one hook may serve many producers. `server.address` and `server.port` are given only if there is a
-    single bootstrap server: a record does not tell which broker took it. With instrumentation suppressed in the
-    current context (as in an exporter) the hook does nothing, so spans may be exported through the producer they
-    describe.
+    single bootstrap server: a record does not tell which broker took it. With instrumentation suppressed in the current
+    context (as in an exporter) the hook does nothing, so spans may be exported through the producer they describe.
     """
 
     def __init__(

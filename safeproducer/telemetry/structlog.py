@@ -47,7 +47,6 @@ class StructlogHook(hooks.Hook):
     def __init__(self, logger: Any = None) -> None:
         self._logger = structlog.get_logger("safeproducer") if logger is None else logger
         self._thread = threading.local()
-        self._lock = threading.RLock()  # a signal handler may produce while this thread holds it
         self.suppressed = 0
         """Events not logged because logging itself caused them."""
 
@@ -71,7 +70,7 @@ class StructlogHook(hooks.Hook):
 
     def _record_failed(self, record: Record, partition: int, error_code: str, outcome: str, *, refused: bool) -> None:
         if self in record.state:
-            self._suppress()
+            self.suppressed += 1  # one step under the interpreter lock
             return
         told: dict[str, Any] = {"topic": record.topic, "partition": partition, "outcome": outcome}
         self._log("error", "record_failed", error_code=error_code, **told, refused=refused)
@@ -116,17 +115,13 @@ class StructlogHook(hooks.Hook):
     def _logging(self) -> bool:
         return getattr(self._thread, "logging", False)
 
-    def _suppress(self) -> None:
-        with self._lock:
-            self.suppressed += 1
-
     def _event(self, level: str, name: str, event: Any, names: tuple[str, ...], **fields: Any) -> None:
         self._log(level, name, client_id=event.producer.client_id, **_fields(event, names), **fields)
 
     def _log(self, level: str, event: str, *, even_while_logging: bool = False, **fields: Any) -> None:
         already = self._logging()
         if already and not even_while_logging:
-            self._suppress()
+            self.suppressed += 1  # one step under the interpreter lock
             return
         try:
             self._thread.logging = True

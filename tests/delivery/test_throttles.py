@@ -15,7 +15,7 @@ def test_producers_of_one_cluster_share_its_deadlines() -> None:
     one, same, other = throttles.of("a:9092"), throttles.of("a:9092"), throttles.of("b:9092")
     one.announce(1, 5.0, now=0.0)
     assert same is one
-    assert same.deadline(1, 1.0) == same.deadline(None, 1.0) == same.latest == 5.0
+    assert same.deadline(1, 1.0) == same.deadline(None, 1.0) == 5.0
     assert same.deadlines(1.0) == {1: 5.0}
     assert other.deadline(1, 1.0) is None
 
@@ -73,7 +73,7 @@ def announce_and_stop_at(step: int) -> int:
         shared.announce(1, 5.0, now=0.0)
     assert answers in ([], [50.0, {1: 50.0, 2: 3.0}, True])
     assert shared.deadlines(0.0) == ({1: 50.0, 2: 3.0} if answers else {1: 5.0})
-    assert shared.latest == (50.0 if answers else 5.0)
+    assert shared.probes(None, 60.0) == bool(answers)
     return tps[0]
 
 

@@ -63,7 +63,7 @@ def deaf(facts: PartitionFacts, now: float) -> Any:
 
 def forgetful_announce(self: Throttle, broker: int, seconds: float, now: float) -> None:
     deadlines = {**self._known.deadlines, broker: now + min(seconds, 0.3)}
-    self._known = replace(self._known, deadlines=deadlines, latest=max(self.latest, now + seconds))
+    self._known = replace(self._known, deadlines=deadlines)
 
 
 def blind_broker(self: ClusterView, tp: TopicPartition, now: float) -> Leader:

@@ -12,7 +12,6 @@ from safeproducer.policy.expiry import (
     PRODUCER_ID_CONFIG,
     TRANSACTIONAL_ID_CONFIG,
     Horizon,
-    ToldBy,
     backstop,
     rest,
 )
@@ -97,18 +96,18 @@ def answers(*seconds: float | None) -> list[expiry.Told]:
 
 def test_the_smallest_leader_counts() -> None:
     found = expiry.horizon(answers(300, 20, 7200))
-    assert (found.seconds, found.source) == (20, ToldBy.BROKER)
-    assert "broker 2" in found.said
+    assert (found.seconds, found.said) == (20, "producer.id.expiration.ms of broker 2 is 20000")
     assert not found.unreadable
 
 
 def test_a_broker_that_does_not_tell_has_the_default() -> None:
     """It is named; a broker that tells no longer time counts beside it."""
     found = expiry.horizon(answers(2 * DAY, None))
-    assert (found.seconds, found.source, found.unreadable) == (DAY, ToldBy.ASSUMED, {2: "CLUSTER_AUTHORIZATION_FAILED"})
-    assert expiry.horizon(answers(DAY, None)).source is ToldBy.BROKER
+    assert (found.seconds, found.unreadable) == (DAY, {2: "CLUSTER_AUTHORIZATION_FAILED"})
+    assert found.said == "a day, Kafka's default, is assumed"
+    assert "of broker 1" in expiry.horizon(answers(DAY, None)).said
     found = expiry.horizon(answers(20, None))
-    assert (found.seconds, found.source) == (20, ToldBy.BROKER)
+    assert (found.seconds, found.said) == (20, "producer.id.expiration.ms of broker 1 is 20000")
     assert found.unreadable
     assert expiry.horizon([]).seconds == DAY
     assert expiry.horizon([], transactional=True).seconds == 7 * DAY
@@ -153,7 +152,7 @@ def test_timestamps_are_too_old_beyond_what_clocks_may_differ() -> None:
 @pytest.mark.parametrize(("seconds", "least"), [(None, 30.0), (86_400.0, 30.0), (40.0, 15.0), (1.0, 1.0)])
 def test_a_rest_is_half_of_what_leaders_remember(seconds: float | None, least: float) -> None:
     """No burst pays for a leader that forgets within a day; who has not told is taken to remember for a minute."""
-    known = None if seconds is None else Horizon(seconds, ToldBy.BROKER, "", {})
+    known = None if seconds is None else Horizon(seconds, "", {})
     assert rest(known) == least
 
 

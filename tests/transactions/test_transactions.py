@@ -24,7 +24,7 @@ from safeproducer import (
     TransactionError,
 )
 from safeproducer.aio import AsyncSafeProducer
-from safeproducer.policy.expiry import DAY, Horizon, ToldBy
+from safeproducer.policy.expiry import DAY, Horizon
 from safeproducer.runtime import interrupts
 from safeproducer.testing import FakeCluster
 from tests.clusters import cluster_of
@@ -77,7 +77,7 @@ def test_the_guard_leaves_a_transaction_alone(producer: SafeProducer) -> None:
     """Its records are committed or not, however old they are: no age is theirs, though the broker's is known."""
     engine: Any = engine_of(producer)
     guard = engine.dispatcher.expiry
-    guard._look_at, guard.expirations.current = 0.0, Horizon(DAY, ToldBy.BROKER, "broker 1", {})
+    guard._look_at, guard.expirations.current = 0.0, Horizon(DAY, "broker 1", {})
     with (
         mock.patch.object(guard.expirations, "look"),
         mock.patch.object(engine.updates.failures, "retries_beyond") as told,

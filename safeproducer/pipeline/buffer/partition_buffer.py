@@ -72,13 +72,12 @@ class Waits:
 class PartitionBuffer:
     """Any thread appends to `records`; only the sender takes away.
 
-    Counters change by in-place addition, which is one step under the interpreter lock (see counters.py).
-    `held` is why records of this partition are held back at all, None while they go directly; `direct_until`: when
-    the last of them may have gone directly. `why` is what the next batch waits for, `waits` what it waited for before.
-    `look_at`: until then the sender finds nothing to do here, unless something rings.
-    `bound`: records whose keys are bound to a lane, by lane, and `keys` which keys are; None while every record of the
-    partition stays on one lane.
-    `unknown_outcome`: the last batch of it that left `lane` ended so.
+    Counters change by in-place addition, which is one step under the interpreter lock (see counters.py). `held` is why
+    records of this partition are held back at all, None while they go directly; `direct_until`: when the last of them
+    may have gone directly. `why` is what the next batch waits for, `waits` what it waited for before. `look_at`: until
+    then the sender finds nothing to do here, unless something rings. `bound`: records whose keys are bound to a lane,
+    by lane, and `keys` which keys are; None while every record of the partition stays on one lane. `unknown_outcome`:
+    the last batch of it that left `lane` ended so.
     """
 
     __slots__ = (

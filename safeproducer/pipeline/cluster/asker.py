@@ -75,16 +75,13 @@ class Asker(BackgroundThread):
         """Have this asked when it is due, within so many seconds; at once if the last answer is of before `since`."""
         self._wanted[question] = ask, now + for_seconds, since
         if self._due(question, since) <= now and not self._stopped:
-            self._start()
+            self.start()
+            self._bell.set()
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Let the admin client use these from the next connection on; what it is made of has them already."""
         if (admin := self._admin) is not None:
             admin.set_sasl_credentials(username, password)
-
-    def _start(self) -> None:
-        self.start()
-        self._bell.set()
 
     def _due(self, question: Question, since: int) -> float:
         asked = self._asked.get(question, _FRESH)

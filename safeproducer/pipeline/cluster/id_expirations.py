@@ -160,16 +160,13 @@ class IdExpirations:
             for node in leaders:
                 if known.due.get(node, 0.0) <= now:
                     self._asker.want(Question(EXPIRATION, node, ""), self._ask_expiration, now)
-            self._judge(leaders)
+            answers = [told for node, told in known.answers.copy().items() if node in leaders]
+            if answers and (found := expiry.horizon(answers, self._delivery.transactional)) != self.current:
+                self._set(found)
         while self._too_old and self.current is not None:
             self._tell_of(*self._too_old.popitem(), self.current)
         for topic in {} if self.current is None else self.timestamps.too_old(self.current.seconds):
             self._asker.want(Question(TIMESTAMPS, None, topic), self._ask_timestamps, now)
-
-    def _judge(self, leaders: set[int]) -> None:
-        answers = [told for node, told in self.known.answers.copy().items() if node in leaders]
-        if answers and (found := expiry.horizon(answers, self._delivery.transactional)) != self.current:
-            self._set(found)
 
     def _set(self, found: Horizon) -> None:
         self.current = found

@@ -178,7 +178,7 @@ class Dispatcher(FactGatherer):
                 return due
             if lane is None:  # for mypy: LANES_BUSY holds then
                 return now + LOOK_AGAIN
-            if lane.ask_permit():
+            if lane.permit.may_send(None if lane.log is None else lane.log.producer_id):  # its first batch asks
                 self._give_batch(buffer, lane, facts.node, now)
         return NEVER
 

@@ -83,14 +83,11 @@ class Placement:
         """Give the records their partitions that name none."""
         buffer = self._record_buffer.buffers[topic, UNPLACED]
         while buffer.records:
-            chosen = self.cluster.partitions.choose(topic, buffer.records[0][KEY], now)
-            self._place_first(buffer, chosen, now)
+            partition = self.cluster.partitions.choose(topic, buffer.records[0][KEY], now)
+            chosen = self._record_buffer.find((topic, partition))
+            # Held, or what goes directly next may pass it. Not for its reason: that may be any broker's throttle time.
+            chosen.hold(chosen.held or TURN, now)
+            chosen.waits.take_over(buffer.waits, now)
+            buffer.move_first(chosen)
+            self._record_buffer.busy[chosen.tp] = chosen
         self._schedule.alarm.hurry()
-
-    def _place_first(self, buffer: PartitionBuffer, partition: int, now: float) -> None:
-        chosen = self._record_buffer.find((buffer.topic, partition))
-        # Held, or what goes directly next may pass it. Not for the same reason: that may be any broker's throttle time.
-        chosen.hold(chosen.held or TURN, now)
-        chosen.waits.take_over(buffer.waits, now)
-        buffer.move_first(chosen)
-        self._record_buffer.busy[chosen.tp] = chosen

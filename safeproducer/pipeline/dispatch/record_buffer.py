@@ -24,7 +24,7 @@ from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import ALWAYS_FREE, NEVER, UNPLACED, Lack, TopicPartition, has_share
 from safeproducer.runtime import clock
 from safeproducer.runtime.log import logger
-from safeproducer.settings.delivery import BufferSize, SendConfig
+from safeproducer.settings.delivery import SendConfig
 
 _BLOCK = HoldReason.LEADER_SILENT, HoldReason.UNKNOWN_TOPIC, HoldReason.NO_BROKER
 _BY_OTHERS = HoldReason.EXPIRY, HoldReason.SEQUENCE_GAP
@@ -227,11 +227,6 @@ class RecordBuffer:
         return count
 
     # --- limits -------------------------------------------------------------------------------------------------------
-
-    @property
-    def limit(self) -> BufferSize:
-        """How much there is room for."""
-        return self._delivery.buffer
 
     def forget_room(self) -> None:
         """Something changed that shares depend on, or records took a path that is not counted here."""

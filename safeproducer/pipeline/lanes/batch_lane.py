@@ -103,10 +103,6 @@ class BatchLane(Lane):
         """Whether this is so, and nothing is inside, where a batch with all its reports is until the sender's look."""
         return super().is_sound and not (self.client.failed or self.inside)
 
-    def ask_permit(self) -> bool:
-        """Whether it may send: its first batch asks for its permit (KIP-936)."""
-        return self.permit.may_send(None if self.log is None else self.log.producer_id)
-
     def fail(self, error: KafkaError) -> None:
         """The lane takes no more batches; the records that it has end as they would."""
         self.client.retire(error)

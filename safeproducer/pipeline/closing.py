@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
@@ -281,7 +280,11 @@ class Closing:
     def become_forked(self) -> None:
         """In the child after a fork: the native producer's threads are gone, and touching it would hang."""
         if self._engine.route.state not in ("closed", "forked"):
-            self._engine.route.retire("forked", _forked(self._info))
+            why = (
+                f"this SafeProducer was made at {self._info.site} before a fork and does not work in the child process"
+            )
+            cure = "its threads stayed in the parent. Make producers after the fork, one in each process"
+            self._engine.route.retire("forked", lambda: ForkedProducerError(f"{why}: {cure}"))
 
     def collect(self) -> None:
         """The producer is garbage. What it leaves goes to the next one once its threads have ended."""
@@ -347,10 +350,3 @@ def _reports_taken(engine: Engine, since: float) -> int:
 
 def _left(deadline: float | None) -> float:
     return NO_TIMEOUT if deadline is None else max(0.0, deadline - clock.monotonic())
-
-
-def _forked(info: ProducerInfo) -> Callable[[], ForkedProducerError]:
-    return lambda: ForkedProducerError(
-        f"this SafeProducer was made at {info.site} before a fork and does not work in the child process: its threads "
-        f"stayed in the parent. Make producers after the fork, one in each process"
-    )

@@ -11,7 +11,7 @@ from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.statistics import read, repaired
 from safeproducer.pipeline.engine import Engine
-from safeproducer.pipeline.lanes.native_producers import SessionLog
+from safeproducer.pipeline.lanes.native_producers import NOBODY, SessionLog
 from safeproducer.pipeline.renewal import change
 from safeproducer.policy.coordinator import Call
 from safeproducer.policy.renewals import Identity, Session, taken_over
@@ -176,7 +176,7 @@ class Transactions:
                 if (raised := engine.serving.drain_purged()) is not None:
                     raise raised
             former, native = engine.native, engine.native_producers.another()
-            engine.native_producers.leave(former, _nobody)
+            engine.native_producers.leave(former, NOBODY.statistics)
             engine.sender.run(partial(change, native, engine.route, engine.dispatcher, engine.holds))
             engine.native_producers.forget(former)
             self._before, self._new = (before, log.lost), native.init_transactions
@@ -284,10 +284,6 @@ class Transactions:
         except KafkaException as error:
             self._doubted(error, "send_offsets_to_transaction")
             raise
-
-
-def _nobody(_: str) -> None:
-    """Its statistics concern nobody any more."""
 
 
 def _raise(error: BaseException) -> None:

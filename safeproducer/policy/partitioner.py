@@ -81,17 +81,13 @@ def _of_keys_that_are_there(hashed: Callable[[bytes], int]) -> Partitioner:
     return lambda key, count: ANY if key is None else hashed(key) % count
 
 
-def _of_keys_with_content(hashed: Callable[[bytes], int]) -> Partitioner:
-    return lambda key, count: hashed(key) % count if key else ANY
-
-
 _murmur2 = _memoised(murmur2)
 _fnv1a = _memoised(fnv1a)
 
 PARTITIONERS: dict[str, Partitioner] = {
     "random": lambda _key, _count: ANY,
     "consistent": _of_every_key(zlib.crc32),
-    "consistent_random": _of_keys_with_content(zlib.crc32),
+    "consistent_random": lambda key, count: zlib.crc32(key) % count if key else ANY,
     "murmur2": _of_every_key(_murmur2),
     "murmur2_random": _of_keys_that_are_there(_murmur2),
     "fnv1a": _of_every_key(_fnv1a),

@@ -185,10 +185,6 @@ class SendConfig:
             return 1 if self.statistics_ms > 0 else 0
         return -(-self.statistics_ms // self._most_tick_ms)
 
-    def first_lane_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """`config` as the first native producer gets it."""
-        return (self.batch_lane_config if self.only_batch_lanes else self.direct_lane_config)(config)
-
     def direct_lane_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """`config` as the direct lane gets it."""
         changes: dict[str, Any] = {}
@@ -216,15 +212,12 @@ class SendConfig:
             },
         )
 
-    def told_lane_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """`config` as a batch lane gets it whose log tells of its producer ID."""
+    def told_lane_config(self, config: Mapping[str, Any], tells: bool) -> dict[str, Any]:
+        """`config` as a batch lane gets it whose log tells of its producer ID. The first lane `tells` of the cluster;
+        those that follow have statistics only for a stats_cb, not oftener than that is called."""
         debug = [text for text in (config.get("debug"), LISTEN_TO) if text]
-        return {**self.batch_lane_config(config), "debug": ",".join(map(str, debug))}
-
-    def further_lane_config(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """`config` as the second batch lane gets it, and each that follows: as the first, but with statistics only for
-        a stats_cb, not oftener than that is called."""
-        return {**self.told_lane_config(config), "statistics.interval.ms": max(0, self.statistics_ms)}
+        found = {**self.batch_lane_config(config), "debug": ",".join(map(str, debug))}
+        return found if tells else {**found, "statistics.interval.ms": max(0, self.statistics_ms)}
 
     @property
     def _spare_bytes(self) -> int:

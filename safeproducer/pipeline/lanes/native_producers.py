@@ -158,9 +158,10 @@ class NativeProducers:
         settings, callbacks = self.settings, self._events.callbacks.errors
         if self._taken:
             return self._adopted(self._taken[0][0], _FIRST)
-        config = settings.delivery.first_lane_config(settings.lane)
+        delivery = settings.delivery
+        configured = delivery.batch_lane_config if delivery.only_batch_lanes else delivery.direct_lane_config
         try:
-            return self._made(config, None, _FIRST)
+            return self._made(configured(settings.lane), None, _FIRST)
         except (KafkaException, TypeError, ValueError) as error:
             refusal = explain_refusal(error, settings, callbacks.no_token)
             if refusal is None:
@@ -189,9 +190,7 @@ class NativeProducers:
     def batch_lane(self, log: LaneLog | None) -> NativeProducer:
         """One that tells of the cluster by its statistics; with a log that does not tell, one more."""
         delivery, lane = self.settings.delivery, self.settings.lane
-        config = delivery.batch_lane_config(lane) if log is None else delivery.told_lane_config(lane)
-        if log is not None and not log.tells:
-            config = delivery.further_lane_config(lane)
+        config = delivery.batch_lane_config(lane) if log is None else delivery.told_lane_config(lane, log.tells)
         return self._made(config, log, self._role(log))
 
     def took(self, native: object) -> bool:

@@ -20,7 +20,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from safeproducer.kafka.arguments import is_no_name
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.kafka.properties import canonical, connection_settings
-from safeproducer.policy.client_reports import MANY, TopicMetadata, described, partitions_of
+from safeproducer.policy.cluster_metadata import MANY, TopicMetadata, described, partitions_of
 from safeproducer.policy.replication import Replicas
 from safeproducer.policy.window import BROKER_CONFIG, TOPIC_CONFIG, Announcement, Config, Source, announcement
 from safeproducer.runtime import forks

@@ -21,7 +21,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from safeproducer.policy.client_reports import SAME
+from safeproducer.policy.cluster_metadata import SAME
 from safeproducer.policy.types import NEVER, TopicPartition
 
 _LONGEST_AGE = 10**12  # milliseconds: what librdkafka tells beyond that is no age

@@ -23,7 +23,7 @@ from safeproducer.pipeline.cluster.windows import REFRESH, Windows
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
 from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
-from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.hold_facts import HoldFacts
 from safeproducer.pipeline.dispatch.intake import Intake
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.placement import Placement
@@ -45,7 +45,7 @@ from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.reports.hooked_send import Durations, ObservedSend
 from safeproducer.pipeline.reports.quota_rejections import QuotaRejections
-from safeproducer.pipeline.reuse import Left, release, take
+from safeproducer.pipeline.reuse import ParkedProducers, release, take
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.schedule import Schedule
 from safeproducer.pipeline.sender import Sender
@@ -126,16 +126,16 @@ def assemble(
     return Engine(route, dispatcher, serving, calls, updates, questions, turns, natives).awake()
 
 
-def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: Left | None) -> Holds:
+def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: ParkedProducers | None) -> HoldFacts:
     delivery, round_trip = settings.delivery, RoundTrip(settings.delivery, counters)
     if taken is not None:
         round_trip.guess(taken.distance)
         gate.taken_over()
-    direct = None if delivery.only_batch_lanes else DirectLane(delivery, counters, taken.given if taken else None)
-    return Holds(ClusterView(delivery, throttles.of(settings.cluster)), round_trip, direct, gate)
+    direct = None if delivery.only_batch_lanes else DirectLane(delivery, counters, taken.counts if taken else None)
+    return HoldFacts(ClusterView(delivery, throttles.of(settings.cluster)), round_trip, direct, gate)
 
 
-def _why_lost(holds: Holds, topic: str, partition: int, late: bool) -> str:
+def _why_lost(holds: HoldFacts, topic: str, partition: int, late: bool) -> str:
     cluster = holds.cluster
     if (missing := cluster.partitions.missing_clause(topic)) or not late:
         return missing
@@ -158,7 +158,7 @@ def _waking(sender: Sender, call: Callable[..., _T]) -> Callable[..., _T]:
 
 def _questions(
     settings: Settings,
-    taken: Left | None,
+    taken: ParkedProducers | None,
     sender: Sender,
     updates: ClientUpdates,
     events: ClientEvents,
@@ -233,7 +233,9 @@ def _dispatcher(
     return Dispatcher(delivery, holds, lanes, placement, *parts)
 
 
-def _renewing(settings: Settings, holds: Holds, counters: DeliveryCounters, notifications: Notifications) -> Renewing:
+def _renewing(
+    settings: Settings, holds: HoldFacts, counters: DeliveryCounters, notifications: Notifications
+) -> Renewing:
     def delivered(tp: TopicPartition | None) -> int:
         return counters.totals()[1] if tp is None else counters.answers(tp)[0]
 

@@ -17,7 +17,7 @@ from safeproducer.kafka.arguments import NO_TIMEOUT, seconds
 from safeproducer.pipeline.engine import Engine
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.reports.hooked_send import record_of
-from safeproducer.pipeline.reuse import Left, left_by
+from safeproducer.pipeline.reuse import ParkedProducers, parkable
 from safeproducer.pipeline.transactions import Transactions
 from safeproducer.records import ProducerInfo
 from safeproducer.runtime import clock, lifetime
@@ -96,7 +96,9 @@ class Release:
     `closes`: whether they may be closed at all. `left`: what another producer may have of them.
     """
 
-    def __init__(self, lanes: LanePool, native: Any, serving: set[int], closes: bool, left: Left | None) -> None:
+    def __init__(
+        self, lanes: LanePool, native: Any, serving: set[int], closes: bool, left: ParkedProducers | None
+    ) -> None:
         self._lanes, self._native, self._serving = lanes, native, serving
         self._left = left
         self._parked = False
@@ -219,7 +221,7 @@ class Closing:
         # letting go does not.
         free = not (inside or self._transactions.abandoned)
         natives = engine.dispatcher.lanes, engine.native, engine.route.threads
-        lanes = left_by(engine) if free else None
+        lanes = parkable(engine) if free else None
         ends = Release(*natives, free and not engine.queued, lanes)
         if engine.route.state != "closed":
             self._report, self._ends = report, ends
@@ -292,7 +294,7 @@ class Closing:
         engine.stop_threads(None)
         self.report_loss("garbage collection")
         self._hooks.call("_producer_ended", engine)
-        left = left_by(engine)
+        left = parkable(engine)
         if left is not None and self._report is None:
             accepted, delivered, failed = self._engine.counters.totals()
             self._report = CloseReport(accepted, delivered, failed, 0, 0.0)

@@ -18,7 +18,7 @@ from safeproducer.pipeline.cluster.metadata import Metadata
 from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.cluster.windows import Windows
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
-from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.hold_facts import HoldFacts
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.lanes.native_producers import NativeProducers
 from safeproducer.pipeline.notifications import Notifications
@@ -28,7 +28,7 @@ from safeproducer.pipeline.reports.delivery_errors import Failures
 from safeproducer.pipeline.route import Route
 from safeproducer.pipeline.sender import Sender
 from safeproducer.pipeline.turn import Turns
-from safeproducer.policy.client_reports import partitions_of
+from safeproducer.policy.cluster_metadata import partitions_of
 from safeproducer.policy.types import DIRECT_LANE
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.runtime import clock
@@ -94,7 +94,7 @@ class Engine:
         return self.holds.gate
 
     @property
-    def holds(self) -> Holds:
+    def holds(self) -> HoldFacts:
         """The reasons to hold records, and the cluster as it is known."""
         return self.updates.holds
 

@@ -17,7 +17,7 @@ from safeproducer.kafka.native import KafkaException, NativeProducer
 from safeproducer.kafka.statistics import Statistics, repaired
 from safeproducer.pipeline.cluster.metadata import FirstQuestion
 from safeproducer.pipeline.dispatch.dispatcher import Dispatcher
-from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.hold_facts import HoldFacts
 from safeproducer.pipeline.dispatch.updates import ClientUpdates
 from safeproducer.pipeline.lanes.direct_lane import DirectLane, DirectLaneCounts
 from safeproducer.pipeline.lanes.lane import USED_UP, LaneFailure
@@ -76,10 +76,10 @@ class Former:
         if self._proves and not all_in_flight and found.at < self.purged_at + _TOLD_WITHIN:
             return None
         proves, self._proves, self.told_at = self._proves and all_in_flight, False, found.at
-        return self.lane.given.unsent.counts(found, failed_at) if proves else {}
+        return self.lane.counts.unsent.counts(found, failed_at) if proves else {}
 
 
-def change(native: NativeProducer, route: Route, dispatcher: Dispatcher, holds: Holds) -> None:
+def change(native: NativeProducer, route: Route, dispatcher: Dispatcher, holds: HoldFacts) -> None:
     """Let this one go on in place of the direct lane's native producer."""
     holds.cluster.statistics.pop(DIRECT_LANE, None)
     if holds.direct is not None:

@@ -67,12 +67,12 @@ class Key:
 
 
 @dataclass(eq=False)
-class Left:
+class ParkedProducers:
     """The native producers of one SafeProducer while nobody owns them. One thread at a time, which holds `served`.
 
     - `lanes`: native producers, each with its log if it has one. The first is the direct lane's if there is one.
     - `distance`: round trip to brokers, in seconds. `id_expiration`: for how long those remember their producer IDs.
-    - `given`: what the direct lane has been given.
+    - `counts`: of what the direct lane has been given.
     - `seconds`: for how long it is kept, `until` then.
     - `patience`: for how long a constructor waits for it. One that was waited for in vain delays no other one.
     """
@@ -84,7 +84,7 @@ class Left:
     distance: float
     id_expiration: id_expirations.Known | None
     _ended: Callable[[float], bool] | None
-    given: DirectLaneCounts | None
+    counts: DirectLaneCounts | None
     until: float = NEVER
     patience: float = _PATIENCE
     served: Any = None
@@ -158,49 +158,49 @@ class Parking:
         self._begin()
 
     def _begin(self) -> None:
-        self._parked: dict[int, Left] = {}
+        self._parked: dict[int, ParkedProducers] = {}
         """By identity, the oldest first."""
-        self._leaving: deque[Left] = deque()
+        self._leaving: deque[ParkedProducers] = deque()
         self._running = allocate_lock()
         self._work = forks.Work()
 
     def __len__(self) -> int:
         return len(self._parked)
 
-    def park(self, left: Left) -> bool:
+    def park(self, producers: ParkedProducers) -> bool:
         """Keep it; False when nothing is kept any more, and the caller is to close it."""
         if self._over:
             return False
-        self._parked[id(left)] = left
+        self._parked[id(producers)] = producers
         for oldest in list(self._parked)[:-MOST]:
             self._release(oldest)
         self._serve_on_a_thread()
         return True
 
-    def take(self, key: Key) -> Left | None:
+    def take(self, key: Key) -> ParkedProducers | None:
         """The entry of a producer of an equal configuration, which nobody else gets; None if there is none."""
         found = list(self._parked.values())
-        for left in reversed(found):  # the newest: its connections are
-            if left.key != key or self._parked.pop(id(left), None) is None:
+        for producers in reversed(found):  # the newest: its connections are
+            if producers.key != key or self._parked.pop(id(producers), None) is None:
                 continue
-            if not left.freed():
-                self._parked[id(left)] = left  # for the next constructor
+            if not producers.freed():
+                self._parked[id(producers)] = producers  # for the next constructor
                 if self._over:
-                    self._release(id(left))
-            elif left.serve():
-                return left
+                    self._release(id(producers))
+            elif producers.serve():
+                return producers
             else:
-                self._leaving.append(left)
+                self._leaving.append(producers)
             self._serve_on_a_thread()
         self._tell_of_new_objects(key, found)
         return None
 
-    def _tell_of_new_objects(self, key: Key, found: list[Left]) -> None:
+    def _tell_of_new_objects(self, key: Key, found: list[ParkedProducers]) -> None:
         """Warn once: nothing is ever taken over where a callback is made anew for each producer."""
-        for left in found:
-            if not self._told and left.key.values == key.values and left.key.objects != key.objects:
+        for producers in found:
+            if not self._told and producers.key.values == key.values and producers.key.objects != key.objects:
                 self._told = True
-                names = " and ".join(sorted({name for name, _ in left.key.objects ^ key.objects}))
+                names = " and ".join(sorted({name for name, _ in producers.key.objects ^ key.objects}))
                 logger.warning(
                     "safeproducer.producer.ids.policy=reuse: a producer with the same settings was closed, and is not "
                     "taken over because %s is another object. Make it once, and give each producer the same one",
@@ -209,14 +209,14 @@ class Parking:
 
     def release(self, cluster: str) -> None:
         """Credentials for this cluster have changed: what is parked has those from before."""
-        for left in list(self._parked.values()):
-            if left.cluster == cluster:
-                self._release(id(left))
+        for producers in list(self._parked.values()):
+            if producers.cluster == cluster:
+                self._release(id(producers))
         self._serve_on_a_thread()
 
     def _release(self, identity: int) -> None:
-        if (left := self._parked.pop(identity, None)) is not None:
-            self._leaving.append(left)
+        if (producers := self._parked.pop(identity, None)) is not None:
+            self._leaving.append(producers)
 
     def end(self) -> None:
         """The interpreter ends: close everything, and keep nothing any more."""
@@ -255,26 +255,26 @@ class Parking:
 
     def _serve_parked(self) -> None:
         now = clock.monotonic()
-        for left in list(self._parked.values()):
-            served = left.served
+        for producers in list(self._parked.values()):
+            served = producers.served
             if not served.acquire(False):
                 continue  # somebody takes it
             try:
-                if self._parked.get(id(left)) is not left:
+                if self._parked.get(id(producers)) is not producers:
                     continue
-                if left.until <= now or (left.settled(_NO_PATIENCE) and not left.serve()):
-                    self._release(id(left))
+                if producers.until <= now or (producers.settled(_NO_PATIENCE) and not producers.serve()):
+                    self._release(id(producers))
             finally:
                 served.release()
 
     def _close_leaving(self) -> None:
         while self._leaving:
             try:
-                left = self._leaving.popleft()
+                producers = self._leaving.popleft()
             except IndexError:
                 return
-            if left.settled(_PATIENCE):  # else the last one that refers to it destroys it
-                left.close()
+            if producers.settled(_PATIENCE):  # else the last one that refers to it destroys it
+                producers.close()
 
 
 parking = Parking()
@@ -287,15 +287,15 @@ def release(cluster: str) -> None:
     parking.release(cluster)
 
 
-def take(settings: Settings) -> Left | None:
+def take(settings: Settings) -> ParkedProducers | None:
     """The entry of a former producer with an equal configuration, None if there is none."""
     taken = parking.take(Key.of(settings)) if settings.reuses else None
-    if taken is not None and taken.given is not None:
-        taken.given.taken_over(clock.monotonic())
+    if taken is not None and taken.counts is not None:
+        taken.counts.taken_over(clock.monotonic())
     return taken
 
 
-def left_by(engine: Engine) -> Left | None:
+def parkable(engine: Engine) -> ParkedProducers | None:
     """The parts that an open engine leaves, None when that is of no use to others. Its threads may still be inside.
 
     Only what is beyond doubt goes over: each record has its report, none has failed inside librdkafka, and nothing was
@@ -313,8 +313,10 @@ def left_by(engine: Engine) -> Left | None:
     if not (lanes and all(lane.is_sound for lane in (direct, *wrote) if lane is not None)):
         return None
     expirations, ended, distance = engine.questions.expirations, _ended(engine), holds.round_trip.seconds
-    known, given = expirations.known, None if direct is None else direct.given
-    return Left(Key.of(settings), settings.cluster, settings.ids.reuse, lanes, distance, known, ended, given)
+    known, counts = expirations.known, None if direct is None else direct.counts
+    return ParkedProducers(
+        Key.of(settings), settings.cluster, settings.ids.reuse, lanes, distance, known, ended, counts
+    )
 
 
 def _ended(engine: Engine) -> Callable[[float], bool]:

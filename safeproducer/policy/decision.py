@@ -2,7 +2,7 @@
 
 Pure: the caller says how things are, with `now` in seconds of any monotonic clock. RULES is the one order of the
 reasons to hold: the first rule counts that closes the partition's path and applies. Two places add to it.
-`Holds.waits_for()` shows a missing topic before all rules, and a silent leader instead of a wait for its answer.
+`HoldFacts.waits_for()` shows a missing topic before all rules, and a silent leader instead of a wait for its answer.
 `Dispatcher._send_directly()` asks a partition's probation record by record.
 """
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from safeproducer.policy.client_reports import PartitionInfo
+from safeproducer.policy.cluster_metadata import PartitionInfo
 
 TOPIC_CONFIG: Final = "producer.state.batches.to.retain"
 BROKER_CONFIG: Final = "log.producer.state.batches.to.retain"
@@ -88,7 +88,7 @@ class Window:
 
 
 class Said(NamedTuple):
-    """The answer of a broker about a topic. `asked`: the step at which it was asked, see policy/client_reports.py."""
+    """The answer of a broker about a topic. `asked`: the step at which it was asked, see policy/cluster_metadata.py."""
 
     window: Window
     asked: int

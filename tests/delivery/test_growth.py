@@ -42,7 +42,7 @@ def test_calls_of_produce_batch_are_forgotten(mode: str, mock_bootstrap: str) ->
             producer.produce_batch("growth", [{"value": b"x"}], partition=0)
         assert producer.flush(10) == 0
         direct = engine_of(producer).holds.direct
-        batches = None if direct is None else direct.given._calls.get(("growth", 0))
+        batches = None if direct is None else direct.counts._calls.get(("growth", 0))
         if not settings_of(producer).delivery.owns_timeout:
             assert batches is None
         poll_until(producer, lambda: batches is None or not batches._calls)

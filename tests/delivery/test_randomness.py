@@ -8,7 +8,7 @@ import pytest
 
 from safeproducer.pipeline.cluster import asker
 from safeproducer.pipeline.cluster.cluster_view import Partitions
-from safeproducer.policy.client_reports import PartitionMetadata
+from safeproducer.policy.cluster_metadata import PartitionMetadata
 from safeproducer.runtime import randomness
 from tests.producer_ids import test_gate
 

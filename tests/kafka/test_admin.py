@@ -7,7 +7,7 @@ import pytest
 
 from safeproducer.kafka.admin import Admin
 from safeproducer.kafka.native import KafkaException
-from safeproducer.policy.client_reports import MANY
+from safeproducer.policy.cluster_metadata import MANY
 from safeproducer.policy.window import Announcement, Source
 from safeproducer.testing import FakeCluster
 from tests.clusters import cluster_of, fake_cluster

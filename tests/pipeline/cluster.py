@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.cimpl import KafkaError
 
-from safeproducer.policy.client_reports import PartitionMetadata
+from safeproducer.policy.cluster_metadata import PartitionMetadata
 from safeproducer.policy.types import NEVER
 from safeproducer.policy.window import Announcement, Config, announcement
 from tests.pipeline.virtual import VirtualTime

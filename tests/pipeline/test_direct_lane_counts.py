@@ -84,7 +84,7 @@ def test_records_of_the_new_owner_are_waited_for(
 
 def test_statistics_from_before_are_not_the_new_owners() -> None:
     """They show records that have ended since."""
-    counts = lane().given
+    counts = lane().counts
     counts.taken_over(20.0)
     owner = lane(counts)
     owner.update(shown(19.0, 5, 2, inside=3), 0.0, unheard, set())
@@ -97,10 +97,10 @@ def test_the_proof_of_never_sent_counts_the_new_owners_records_alone() -> None:
     former = lane()
     former.update(shown(1e6, 2, 2), 0.0, unheard, set())
     batch(former, 4)
-    former.given.taken_over(2e6)
-    owner = lane(former.given)
+    former.counts.taken_over(2e6)
+    owner = lane(former.counts)
     owner.purging(3e6)
-    assert owner.given.unsent.counts(shown(4e6, 8, 9, sent=10), 0.0) == {TP: 2}
+    assert owner.counts.unsent.counts(shown(4e6, 8, 9, sent=10), 0.0) == {TP: 2}
 
 
 def test_another_native_producer_begins_without_batch_calls() -> None:
@@ -110,8 +110,8 @@ def test_another_native_producer_begins_without_batch_calls() -> None:
     former.begin_batch(TP, under_way := BatchCall(3))
     renewed = former.renewed(DirectLaneCounts(5.0))
     under_way.end(3)
-    assert renewed.given.batches(1e9) == {}
-    assert former.given.batches(1e9) == {TP: (7, 7)}
+    assert renewed.counts.batches(1e9) == {}
+    assert former.counts.batches(1e9) == {TP: (7, 7)}
 
 
 def test_a_batch_that_a_handler_interrupts_as_it_begins_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,5 +127,5 @@ def test_a_batch_that_a_handler_interrupts_as_it_begins_has_ended(monkeypatch: p
     engine: Any = SimpleNamespace(holds=SimpleNamespace(direct=owner))
     with pytest.raises(KeyboardInterrupt):
         bulk._native(engine, counters, TP[0], [{"value": b"v"}], TP[1], None)
-    assert owner.given.batches(1e18) == {TP: (0, 0)}
+    assert owner.counts.batches(1e18) == {TP: (0, 0)}
     assert counters.interrupts == 1

@@ -10,7 +10,7 @@ import pytest
 from safeproducer import HoldReason
 from safeproducer.pipeline.cluster.cluster_view import ClusterView, Partitions
 from safeproducer.pipeline.dispatch.expiry import Expiry
-from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.hold_facts import HoldFacts
 from safeproducer.policy import decision
 from safeproducer.policy.backlog import Backlogs
 from safeproducer.policy.pacing import LATE
@@ -335,7 +335,7 @@ def test_the_reason_is_told(scenario: str) -> None:
     assert found() is reason
 
 
-def hold_times(holds: Holds) -> Counter[HoldReason]:
+def hold_times(holds: HoldFacts) -> Counter[HoldReason]:
     found: Counter[HoldReason] = Counter()
     for (_, reason), seconds in holds.hold_times().items():
         found[reason] += seconds  # type: ignore[assignment]

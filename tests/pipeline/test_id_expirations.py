@@ -10,7 +10,7 @@ from safeproducer.pipeline.cluster import id_expirations
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations, Known
-from safeproducer.policy.client_reports import PartitionMetadata
+from safeproducer.policy.cluster_metadata import PartitionMetadata
 from safeproducer.policy.expiry import DAY, PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, ToldBy
 from safeproducer.policy.throttle import Throttle
 from safeproducer.runtime import clock

@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import KafkaError, KafkaException
 
 from safeproducer.pipeline.cluster.metadata import NO_LANE, FirstQuestion, Metadata
 from safeproducer.pipeline.cluster.outdated_metadata import OutdatedMetadata
-from safeproducer.policy.client_reports import BUNCH, MANY, PartitionMetadata
+from safeproducer.policy.cluster_metadata import BUNCH, MANY, PartitionMetadata
 from safeproducer.policy.types import DIRECT_LANE
 
 PLACE = ("t", 0)

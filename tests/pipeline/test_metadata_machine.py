@@ -18,8 +18,8 @@ from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.outdated_metadata import OutdatedMetadata
 from safeproducer.pipeline.cluster.windows import WHAT, Windows
 from safeproducer.pipeline.dispatch.placement import Placement
-from safeproducer.policy import client_reports
-from safeproducer.policy.client_reports import SETTLES, PartitionMetadata, supersedes
+from safeproducer.policy import cluster_metadata
+from safeproducer.policy.cluster_metadata import SETTLES, PartitionMetadata, supersedes
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.types import DIRECT_LANE, UNPLACED
 from safeproducer.policy.window import LEAST, Announcement, Source
@@ -280,7 +280,7 @@ def told_nobody(self: OutdatedMetadata, *_: Any) -> None:
     """A lane is not told."""
 
 
-BY_RANK = cluster_view, client_reports
+BY_RANK = cluster_view, cluster_metadata
 """Numbers of partitions, and leader epochs."""
 PLANTED: dict[str, tuple[tuple[object, ...], str, object]] = {
     "youngest not taken": (BY_RANK, "supersedes", last_one_counts),

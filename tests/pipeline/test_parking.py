@@ -19,7 +19,7 @@ import pytest
 from safeproducer.kafka.native import KafkaError, NativeProducer
 from safeproducer.pipeline import reuse as module
 from safeproducer.pipeline.lanes.native_producers import Relay
-from safeproducer.pipeline.reuse import MOST, Key, Left, Parking
+from safeproducer.pipeline.reuse import MOST, Key, ParkedProducers, Parking
 from safeproducer.runtime import clock, patience
 from safeproducer.settings.config import Settings, parse
 from tests.contract.support import handling, together, wait_until
@@ -33,7 +33,7 @@ class InterruptedHereError(Exception):
     """Raised by a signal handler."""
 
 
-class Lanes(Left):
+class Lanes(ParkedProducers):
     """What a producer leaves. `inside`: threads that serve it now, which is one at most."""
 
     def __init__(self, key: Key = KEY, cluster: str = CLUSTER, seconds: float = LONG) -> None:
@@ -348,11 +348,11 @@ def test_one_that_is_served_for_long_is_for_a_later_constructor(parking: Parking
 # --- real native producers -------------------------------------------------------------------------------------------
 
 
-def parked(config: dict[str, Any], ended: Any = None) -> Left:
+def parked(config: dict[str, Any], ended: Any = None) -> ParkedProducers:
     relay = Relay()
     native = NativeProducer(relay.configured(config))
     native.relay = relay
-    left = Left(KEY, CLUSTER, 0.0, [(native, None)], 0.0, None, ended, None)
+    left = ParkedProducers(KEY, CLUSTER, 0.0, [(native, None)], 0.0, None, ended, None)
     assert not left.park()
     return left
 

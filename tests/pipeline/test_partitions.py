@@ -4,7 +4,7 @@ import pytest
 
 from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.cluster.cluster_view import ClusterView, Leader
-from safeproducer.policy.client_reports import PartitionMetadata
+from safeproducer.policy.cluster_metadata import PartitionMetadata
 from safeproducer.policy.decision import PartitionFacts
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.types import DIRECT_LANE, UNPLACED
@@ -45,7 +45,7 @@ def test_a_lane_that_has_not_heard_of_a_topic_tells_nothing_of_it() -> None:
 
 
 def test_the_facts_of_a_leader_are_facts_of_its_partition_in_the_same_order() -> None:
-    """Holds and FactGatherer pass them on by position, and two of one type could change places unseen."""
+    """HoldFacts and ReadyCheck pass them on by position, and two of one type could change places unseen."""
     first = PartitionFacts._fields.index("node")
     assert PartitionFacts._fields[first : first + len(Leader._fields)] == Leader._fields
 

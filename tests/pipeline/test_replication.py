@@ -18,7 +18,7 @@ from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.replication import Replication
 from safeproducer.pipeline.inspection import explanation
-from safeproducer.policy.client_reports import BUNCH, MANY, PartitionInfo, PartitionMetadata
+from safeproducer.policy.cluster_metadata import BUNCH, MANY, PartitionInfo, PartitionMetadata
 from safeproducer.policy.diagnosis import Attempts
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.replication import CONFIGS, Side

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from safeproducer.pipeline.cluster import cluster_view
 from safeproducer.pipeline.cluster.cluster_view import BrokerInfo, ClusterView, change, next_step
-from safeproducer.policy.client_reports import PartitionInfo, PartitionMetadata
+from safeproducer.policy.cluster_metadata import PartitionInfo, PartitionMetadata
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.types import TopicPartition
 from safeproducer.policy.window import LEAST, MOST, NOT_ASKED, Announcement, Config, Source, Window, announcement, said

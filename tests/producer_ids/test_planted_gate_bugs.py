@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from safeproducer import ProducerIdLimitError
-from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.hold_facts import HoldFacts
 from safeproducer.pipeline.route import Route
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.producer_ids.lane_permits import OwnPermit
@@ -127,7 +127,7 @@ BUGS: dict[str, tuple[type, str, Any, Callable[[], object]]] = {
         unit(units.test_a_hook_that_produces_is_not_told_of_that),
     ),
     "a batch lane takes what waited": (
-        Holds,
+        HoldFacts,
         "waited_for_id",
         lambda *_: False,
         once(paths.test_far_from_its_brokers_what_waited_leaves_by_the_native_producer_of_the_permit),

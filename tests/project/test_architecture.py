@@ -42,7 +42,7 @@ BOUNDS: dict[str, dict[str, int]] = {
     "parts that a constructor takes": {
         "each": 9,
         "errors.py:DeliveryError": 10,
-        "pipeline/dispatch/dispatcher.py:Dispatcher": 12,  # 8 of them are FactGatherer's
+        "pipeline/dispatch/dispatcher.py:Dispatcher": 12,  # 8 of them are ReadyCheck's
         "pipeline/dispatch/expiry.py:Expiry": 10,
         "testing/fake/cluster.py:FakeCluster": 13,  # what a test may choose, each by its name
     },

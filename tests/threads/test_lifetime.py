@@ -142,7 +142,7 @@ def test_a_fork_waits_for_a_log_line_that_is_being_written(thread: str) -> None:
         f"""
         import logging, os, sys, threading, time
         from safeproducer import SafeProducer
-        from safeproducer.policy.client_reports import PartitionMetadata
+        from safeproducer.policy.cluster_metadata import PartitionMetadata
 
         class Stream:
             lock, busy = threading.Lock(), threading.Event()

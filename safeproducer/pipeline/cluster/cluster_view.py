@@ -1,6 +1,6 @@
 """What is known of the cluster: its partitions and brokers, who throttles, and which lanes may not know it yet.
 
-The youngest metadata of any native producer counts; see `policy/client_reports.py`.
+The youngest metadata of any native producer counts; see `policy/cluster_metadata.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from safeproducer.kafka.statistics import UNSENT, Statistics, changed_topics
 from safeproducer.pipeline.cluster.outdated_metadata import OutdatedMetadata
-from safeproducer.policy.client_reports import (
+from safeproducer.policy.cluster_metadata import (
     SETTLES,
     BrokerInfo,
     PartitionInfo,

@@ -18,7 +18,7 @@ from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.notifications import Notifications
 from safeproducer.policy import expiry
-from safeproducer.policy.client_reports import BUNCH
+from safeproducer.policy.cluster_metadata import BUNCH
 from safeproducer.policy.expiry import Horizon, Told, Unsafe, is_too_old, unreadable
 from safeproducer.policy.types import NEVER, UNPLACED
 from safeproducer.runtime import clock

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from safeproducer.kafka.lane_client import NEAR, cause_of, is_asked, load_answers, measured
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.policy.client_reports import BUNCH, MANY, TopicMetadata, partitions_of
+from safeproducer.policy.cluster_metadata import BUNCH, MANY, TopicMetadata, partitions_of
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock, forks, lifetime

@@ -23,7 +23,7 @@ from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.cluster.cluster_view import ClusterView, Configs, next_step
 from safeproducer.pipeline.cluster.metadata import NO_LANE, Metadata
 from safeproducer.pipeline.notifications import Notifications
-from safeproducer.policy.client_reports import BUNCH, MANY, PartitionInfo, TopicMetadata
+from safeproducer.policy.cluster_metadata import BUNCH, MANY, PartitionInfo, TopicMetadata
 from safeproducer.policy.replication import LAG_TIME, MINIMUM, Facts, Replicas, Side, ThrottledReplicas, Verdict, judge
 from safeproducer.policy.types import NEVER, ReplicationState, TopicPartition
 from safeproducer.runtime import clock

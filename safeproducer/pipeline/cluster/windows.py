@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from safeproducer.kafka.native import KafkaException
 from safeproducer.pipeline.cluster.asker import Asker, Question
 from safeproducer.pipeline.cluster.cluster_view import ClusterView, next_step
-from safeproducer.policy.client_reports import NO_EPOCH
+from safeproducer.policy.cluster_metadata import NO_EPOCH
 from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.policy.window import Announcement, Source, Window, said
 from safeproducer.runtime import clock

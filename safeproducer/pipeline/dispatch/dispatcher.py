@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from safeproducer.kafka.native import KafkaError, KafkaException
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.dispatch.expiry import Expiry
-from safeproducer.pipeline.dispatch.facts import FactGatherer
 from safeproducer.pipeline.dispatch.flush_timer import FlushTimer
 from safeproducer.pipeline.dispatch.intake import Intake
+from safeproducer.pipeline.dispatch.ready_check import ReadyCheck
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.record import ACCEPTED_AT, HEADERS, KEY, OVERHEAD, REPORT, SIZE, TIMESTAMP, VALUE
@@ -31,7 +31,7 @@ _SHARED = (HoldReason.MAX_IN_FLIGHT, HoldReason.PROBING)
 
 
 @dataclass(eq=False)
-class Dispatcher(FactGatherer):
+class Dispatcher(ReadyCheck):
     """Hands over to the lanes of one producer. The sender's thread calls; its parts say who may call them.
 
     - `lanes`: those that take batches; empty until the first is needed.

@@ -17,7 +17,7 @@ from safeproducer.kafka.native import KafkaError, KafkaException, Message
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer, Ticket
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations
-from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.hold_facts import HoldFacts
 from safeproducer.pipeline.dispatch.quota_retry import TIMEOUT, QuotaRetry
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
@@ -61,7 +61,7 @@ class Expiry:
     """
 
     _delivery: SendConfig
-    _holds: Holds
+    _holds: HoldFacts
     _lanes: LanePool
     _record_buffer: RecordBuffer
     _quota_retry: QuotaRetry
@@ -321,11 +321,11 @@ class Expiry:
         found, deferred = self._holds.cluster.statistics.get(DIRECT_LANE), self._report_queue.deferred
         if found is None or found.at <= at or found.messages:
             return None
-        if deferred and deferred[0].by <= lane.given.since:  # of a lane that failed, and told before
+        if deferred and deferred[0].by <= lane.counts.since:  # of a lane that failed, and told before
             return None
         self._report_queue.defer(False)
         kept = list(deferred)
-        never_sent = lane.given.unsent.counts(found, max(self._failures.failed_at, self._report_queue.failed_at))
+        never_sent = lane.counts.unsent.counts(found, max(self._failures.failed_at, self._report_queue.failed_at))
         if found.no_id_yet:
             queued = [each.message for each in kept if each.error.code() == KafkaError._PURGE_QUEUE]
             never_sent = Counter((message.topic(), message.partition()) for message in queued)

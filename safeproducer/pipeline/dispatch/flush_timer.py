@@ -9,7 +9,7 @@ from functools import partial
 
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.hold_facts import HoldFacts
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
@@ -33,7 +33,7 @@ class FlushTimer:
     `guard`: seconds after which a batch leaves by itself. `hurry()` is called when a batch may follow another one.
     """
 
-    _holds: Holds
+    _holds: HoldFacts
     _lanes: LanePool
     _guard: float
     hurry: Callable[[], None]

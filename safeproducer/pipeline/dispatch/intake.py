@@ -14,7 +14,7 @@ from typing import Any
 from safeproducer.kafka.arguments import checked, unable
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.partition_buffer import MOST_OVERHEAD, PartitionBuffer, Ticket
-from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.hold_facts import HoldFacts
 from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.record_buffer import RecordBuffer
 from safeproducer.pipeline.lanes.lane_pool import LanePool
@@ -42,7 +42,7 @@ class Intake:
 
     _batch_records: int
     _batch_bytes: int
-    _holds: Holds
+    _holds: HoldFacts
     _record_buffer: RecordBuffer
     _rejections: QuotaRejections
     _report_queue: ReportQueue

@@ -10,7 +10,7 @@ from itertools import islice
 from safeproducer.pipeline.buffer.in_flight_batch import InFlightBatch
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
 from safeproducer.pipeline.cluster.windows import Windows
-from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.hold_facts import HoldFacts
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.record import ACCEPTED_AT
@@ -37,7 +37,7 @@ class LaneChoice:
     """
 
     _delivery: SendConfig
-    _holds: Holds
+    _holds: HoldFacts
     _lanes: LanePool
     windows: Windows
     _wake: Callable[[float], None]

@@ -11,7 +11,7 @@ from safeproducer.errors import QueueFullError
 from safeproducer.kafka.arguments import unable
 from safeproducer.kafka.native import KafkaError
 from safeproducer.pipeline.buffer.partition_buffer import MOST_OVERHEAD, PartitionBuffer
-from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.hold_facts import HoldFacts
 from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.pipeline.record import ACCEPTED_AT, OVERHEAD, REPORT, HeldRecord, ReportNumbers
@@ -46,7 +46,7 @@ class RecordBuffer:
     """
 
     _delivery: SendConfig
-    _holds: Holds
+    _holds: HoldFacts
     direct_native: Any
     _lanes: LanePool
     _report_queue: ReportQueue

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from safeproducer.kafka.native import KafkaError
 from safeproducer.kafka.statistics import LibrdkafkaClock, Statistics, read
-from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.hold_facts import HoldFacts
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.pipeline.reports.delivery_errors import Failures
-from safeproducer.policy.client_reports import TopicMetadata
+from safeproducer.policy.cluster_metadata import TopicMetadata
 from safeproducer.policy.diagnosis import ClientError
 from safeproducer.policy.pacing import LATE
 from safeproducer.policy.types import DIRECT_LANE, NEVER, UNPLACED, TopicPartition
@@ -40,7 +40,7 @@ class ClientUpdates:
     `changed` asks the sender to look again, at all; `heard`, at these topics. It holds no native producer.
     """
 
-    def __init__(self, delivery: SendConfig, holds: Holds, failures: Failures, counters: DeliveryCounters) -> None:
+    def __init__(self, delivery: SendConfig, holds: HoldFacts, failures: Failures, counters: DeliveryCounters) -> None:
         self._counters = counters
         self.delivery = delivery
         self.holds = holds
@@ -215,7 +215,7 @@ class ClientUpdates:
 
     def _of_direct_lane(self, text: str) -> None:
         found, direct = self.read(text, self.holds.cluster.statistics.get(DIRECT_LANE)), self.holds.direct
-        if found is None or direct is None or found.at < direct.given.since:
+        if found is None or direct is None or found.at < direct.counts.since:
             return  # or of the former one
         self._apply(found, DIRECT_LANE)
         if self.delivery.owns_timeout:
@@ -279,5 +279,5 @@ class ClientUpdates:
             return False
         entry = found.partitions.get(tp)
         direct = self.holds.direct
-        most, least = (0, 0) if direct is None else direct.given.batches(found.at).get(tp, (0, 0))
+        most, least = (0, 0) if direct is None else direct.counts.batches(found.at).get(tp, (0, 0))
         return entry is not None and most == least and entry.sent == entry.accepted + least

@@ -14,7 +14,7 @@ from safeproducer.kafka.statistics import PartitionStatistics, Statistics
 from safeproducer.pipeline.lanes.lane import USED_UP, Lane
 from safeproducer.pipeline.reports.counters import DeliveryCounters
 from safeproducer.policy.backlog import Backlogs
-from safeproducer.policy.client_reports import BrokerInfo
+from safeproducer.policy.cluster_metadata import BrokerInfo
 from safeproducer.policy.pacing import LATE, LATE_TIMES
 from safeproducer.policy.probation import LATE_THREADS, Probation, Seen
 from safeproducer.policy.types import DIRECT_LANE, NEVER, TopicPartition
@@ -201,7 +201,9 @@ class DirectLane(Lane):
     `record_bytes`: what a record of it takes, on average.
     """
 
-    def __init__(self, delivery: SendConfig, counters: DeliveryCounters, given: DirectLaneCounts | None = None) -> None:
+    def __init__(
+        self, delivery: SendConfig, counters: DeliveryCounters, counts: DirectLaneCounts | None = None
+    ) -> None:
         super().__init__(DIRECT_LANE)
         self._delivery = delivery
         self.probation = self._begins(delivery.mode == "auto" and delivery.holds_back)
@@ -210,11 +212,11 @@ class DirectLane(Lane):
         self._silent: dict[TopicPartition, int] = {}
         """By the last statistics, with how many records were delivered then."""
         self.old: frozenset[TopicPartition] = frozenset()
-        self.given = given or DirectLaneCounts()
+        self.counts = counts or DirectLaneCounts()
         self.record_bytes = 0.0
         self._unknown_outcomes: dict[TopicPartition, int | None] = {}
         """With how many records were acknowledged by then, None before statistics have told."""
-        self._empty_at = self._observed_at = self.given.since
+        self._empty_at = self._observed_at = self.counts.since
         self._counters = counters
 
     def _begins(self, wanted: bool, rest: bool = False) -> Probation:
@@ -229,7 +231,7 @@ class DirectLane(Lane):
     @property
     def backlogs(self) -> Backlogs:
         """How old its oldest records are."""
-        return self.given.backlogs
+        return self.counts.backlogs
 
     @property
     def knows_backlogs(self) -> bool:
@@ -239,11 +241,11 @@ class DirectLane(Lane):
     def begin_batch(self, tp: TopicPartition, call: BatchCall) -> None:
         """The native produce_batch() is about to take records, which librdkafka does not count. Any thread."""
         if self.knows_backlogs:
-            self.given.begin_batch(tp, call)
+            self.counts.begin_batch(tp, call)
 
-    def renewed(self, given: DirectLaneCounts) -> DirectLane:
+    def renewed(self, counts: DirectLaneCounts) -> DirectLane:
         """Another one in its place."""
-        return DirectLane(self._delivery, self._counters, given)
+        return DirectLane(self._delivery, self._counters, counts)
 
     def is_silent(self, tp: TopicPartition) -> bool:
         """Whether its leader owes acknowledgements, and has given none since the last statistics."""
@@ -286,7 +288,7 @@ class DirectLane(Lane):
         if not in_lane:
             self._empty_at = now
         since = direct_until + LATE_THREADS
-        return self._empty_at > since or self.given.has_nothing_of(tp, since)
+        return self._empty_at > since or self.counts.has_nothing_of(tp, since)
 
     def unreported(self) -> int:
         """How many records of the producer have no report yet, on whichever path."""
@@ -316,17 +318,17 @@ class DirectLane(Lane):
         if self.purge is not None:
             return
         self.purge = now, within
-        self.given.suspects = self.backlogs.waiting() - self._unknown_outcomes.keys()
-        self._unknown_outcomes.update(dict.fromkeys(self.given.suspects))
+        self.counts.suspects = self.backlogs.waiting() - self._unknown_outcomes.keys()
+        self._unknown_outcomes.update(dict.fromkeys(self.counts.suspects))
         self._silent, self.old = {}, frozenset()
-        self.given.unsent.purging(self.given.batches(now))
+        self.counts.unsent.purging(self.counts.batches(now))
 
     def purged(self, tps: set[TopicPartition], epoch: int | None, now: float) -> None:
         """Records of these partitions were purged, and the lane was in this epoch after that.
 
         The lane is empty: what it had of others was acknowledged, and they need not wait there for an answer.
         """
-        for tp in self.given.suspects - tps:
+        for tp in self.counts.suspects - tps:
             self._unknown_outcomes.pop(tp, None)
         self._unknown_outcomes.update(dict.fromkeys(tps))
         self.gaps.purged(tps, now, epoch)
@@ -355,14 +357,14 @@ class DirectLane(Lane):
         self._observed_at = found.at
         if not owns:  # without backlogs, only whether all reports are given away is asked
             return frozenset()
-        self.given.observe(found, self.given.batches(found.at))
+        self.counts.observe(found, self.counts.batches(found.at))
         if self.probation.open:
             self.probation.acknowledged(self.backlogs.has_nothing_of)
         for tp, entry in found.partitions.items():
             self._acknowledged(tp, entry.acknowledged)
         age = NEVER if timeout is None else max(LATE, timeout * _OLD_SHARE)
         self.old = self.backlogs.old(found.at, age)
-        silent = self.given.silent(max(LATE, LATE_TIMES * rtt) + self._delivery.linger, broker).difference(refused)
+        silent = self.counts.silent(max(LATE, LATE_TIMES * rtt) + self._delivery.linger, broker).difference(refused)
         self._silent = {tp: self._counters.answers(tp)[0] for tp in silent}
         return before - silent
 

@@ -108,7 +108,7 @@ class Renewing:
     - `permits()`: of the producer IDs that lanes take.
     - `on`: whether a fatal error is followed by another native producer. Else only used-up epochs are.
     - `refuses`: the policy on producer IDs is to refuse. Then there is an `end`: nothing follows this error any more.
-    - `delivered()`: records so far, of a partition or of all. `apart`: see Holds.
+    - `delivered()`: records so far, of a partition or of all. `apart`: see HoldFacts.
     - `tell(failure, seconds)` is called once for each renewal.
     - `due`: until when the next one waits, None while none does.
     - `causes`: how many there were, by the error's name.

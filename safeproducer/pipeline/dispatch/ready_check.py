@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from safeproducer.pipeline.buffer.partition_buffer import PartitionBuffer
-from safeproducer.pipeline.dispatch.holds import Holds
+from safeproducer.pipeline.dispatch.hold_facts import HoldFacts
 from safeproducer.pipeline.dispatch.lane_choice import LaneChoice
 from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.dispatch.quota_retry import QuotaRetry, is_late
@@ -25,12 +25,12 @@ _LONGEST_WAIT = 1.0
 
 
 @dataclass(eq=False)
-class FactGatherer:
+class ReadyCheck:
     """The base of Dispatcher, which has these parts. The sender's thread calls. What comes first in
     policy.decision.RULES is asked first, and what cannot matter any more is not asked."""
 
     _delivery: SendConfig
-    _holds: Holds
+    _holds: HoldFacts
     lanes: LanePool
     _placement: Placement
     record_buffer: RecordBuffer

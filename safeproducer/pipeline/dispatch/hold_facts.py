@@ -26,7 +26,7 @@ _OF_LEADERS = HoldReason.LEADER_SILENT, HoldReason.OUTDATED_METADATA, HoldReason
 _NEVER_HELD = PartitionFacts(must_batch=False)
 
 
-class Holds:
+class HoldFacts:
     """Any thread asks. `direct`: None with safeproducer.mode=held. `times`: the partition buffers write
     it. `buffers`: those that RecordBuffer has opened.
     """

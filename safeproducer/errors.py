@@ -129,7 +129,7 @@ def _by_code(compare: Callable[[int, int], bool]) -> Callable[[KafkaError, objec
 
 
 def flags_of(error: KafkaError) -> dict[str, bool]:
-    """With which one like it is made."""
+    """The flags with which an error like it is made."""
     return {name: bool(getattr(error, name)()) for name in ("fatal", "retriable", "txn_requires_abort")}
 
 

@@ -73,7 +73,7 @@ class ProducerInfo(Value):
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """One record as hooks see it, from produce() to its end. Made only when a hook asks for records.
+    """A record as hooks see it, from produce() to its end. Made only when a hook asks for records.
 
     `topic`, `value`, `key` and `timestamp` (0: now) are what produce() of the `producer` got. `partition` is the one
     asked for, -1 when librdkafka chooses. `headers` is a copy: what a hook adds never reaches the caller's own list.
@@ -117,7 +117,7 @@ def refuse_names(headers: Any) -> None:
 
 
 def checked_names(headers: Any, known: frozenset[str]) -> frozenset[str]:
-    """As refuse_names(); the `known` names, with these while they are few: are_known() need not look at them again."""
+    """Refuse names as refuse_names(); the `known` ones, with these while they are few, for are_known()."""
     refuse_names(headers)
     if len(known) >= _MOST_NAMES or type(headers) is not list:
         return known

@@ -167,7 +167,7 @@ class Snapshot(ProducerState):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HealthReason(Value):
-    """One thing that a producer waits for, or that ended it.
+    """A thing that a producer waits for, or that ended it.
 
     - `code`: one of HoldReason; "replication"; "client_error": brokers are not reached, or cut connections; "waiting":
       no more is known; "expired": records of a partition failed at their deadline, and none was delivered since;

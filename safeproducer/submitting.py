@@ -1,4 +1,4 @@
-"""What SafeProducer has for threads that wait for their records: submit(), and blocks of a transaction."""
+"""Methods of SafeProducer for threads that wait for their records: submit(), and blocks of a transaction."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _threads: weakref.WeakKeyDictionary[Engine, BackgroundThread] = weakref.WeakKeyD
 
 
 class ProducerSlots(ClientProducer):
-    """What each call of SafeProducer reads. In a dict CPython finds attributes slowly where a C class allocates."""
+    """Attributes that each call of SafeProducer reads. CPython finds them slowly in a dict of a C class."""
 
     __slots__ = tuple(f"_SafeProducer__{name}" for name in ("counters", "engine", "on_delivery", "route", "topics"))
 
     def __new__(cls, *_: Any, **__: Any) -> ProducerSlots:
-        """What stands there is what a subclass that forgets super().__init__() finds."""
+        """A producer with what a subclass finds that forgets super().__init__()."""
         made = super().__new__(cls)
         for name in ProducerSlots.__slots__:
             object.__setattr__(made, name, errors.UNINITIALISED)

@@ -48,7 +48,7 @@ Refusal = tuple[str, str]
 
 
 class Admin:
-    """One admin client, which ends with this; for one thread. Any may set_sasl_credentials(), after `config` has them.
+    """An admin client, which ends with this; for one thread. Any may set_sasl_credentials(), after `config` has them.
 
     `config` is not copied. An answer that may be another one soon is raised as a KafkaException.
     """
@@ -70,7 +70,7 @@ class Admin:
         return Admin({**config, _SERVERS: address}, HURRY)
 
     def replicas(self, topics: Sequence[str], within: float | None = None) -> dict[str, TopicMetadata]:
-        """Those of these topics, in one question; without topics that a broker tells nothing of.
+        """Metadata of these topics, in one question; without topics that a broker tells nothing of.
 
         A question for several goes to the broker that metadata call the controller, which may be the one that hangs:
         then the first of them are asked for one by one, over the connection that there is.
@@ -86,7 +86,7 @@ class Admin:
         return {topic: partitions_of(answer, topic) for topic, answer in answers.items()}
 
     def configs(self, keys: Iterable[int | str]) -> dict[int | str, Values | str]:
-        """Those of brokers and topics in one request, which one broker at most gets; of each, or why it is refused."""
+        """Configs of brokers and topics in one request, which one broker at most gets; or why they are refused."""
         resources = {key: _resource(key) for key in keys}
         answers = self._admin.describe_configs(list(resources.values()), request_timeout=self._timeout)
         found: dict[int | str, Values | str] = {}
@@ -186,7 +186,7 @@ class ClusterReader:
         return {number: f"{broker.host}:{broker.port}" for number, broker in sorted(found.items())}
 
     def all_topics(self, timeout: float) -> dict[str, Topic]:
-        """Those that this user may describe. Raises KafkaException when no broker answers."""
+        """The topics that this user may describe. Raises KafkaException when no broker answers."""
         metadata, found = self.list_topics(timeout), {}
         alive = frozenset(metadata.brokers)
         for name, topic in sorted(metadata.topics.items()):
@@ -195,7 +195,7 @@ class ClusterReader:
         return found
 
     def topics(self, names: Iterable[str], timeout: float) -> dict[str, Topic]:
-        """Those of these names, which need not exist: asking for one by list_topics() could make it."""
+        """Topics of these names, which need not exist: asking for one by list_topics() could make it."""
         alive = frozenset(self.brokers(timeout))
         futures = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=timeout)
         return {name: _described(future, alive, timeout) for name, future in futures.items()}

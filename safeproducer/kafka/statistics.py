@@ -43,7 +43,7 @@ _KEPT = 120  # looks that are remembered: the wall clock may be set, and what wa
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatistics:
-    """One broker as one client sees it.
+    """A broker as one client sees it.
 
     Counts are of this client alone. They begin anew, at 0, when librdkafka has forgotten the broker and learns of it
     again: when it left the cluster, and when all brokers were lost and it starts over from `bootstrap.servers`.
@@ -68,7 +68,7 @@ class BrokerStatistics:
 
 
 class PartitionStatistics(NamedTuple):
-    """One partition as one client sees it.
+    """A partition as one client sees it.
 
     `leader` is -1 and `leader_epoch` None when unknown. `in_flight` and `queued` are records now; `sent` counts records
     put into a request since the client was made, again for each attempt. `accepted` counts those that were given to

@@ -59,7 +59,7 @@ def accept(
 
 
 def lack_for(engine: Engine, topic: str, partition: int, value: Any, key: Any) -> Lack:
-    """Of which room there is none for such a record, without a try: a try that is refused is an event of hooks."""
+    """The room that such a record would lack. Without a try: a try that is refused is an event of hooks."""
     size = sum(len(part) for part in (value, key) if isinstance(part, bytes | str))
     return engine.dispatcher.intake.lack((topic, partition), size)
 

@@ -99,13 +99,13 @@ def assemble(
     held = "records for its partitions are held back until then"
     meanwhile = held if delivery.holds_back else "records of a transaction are not held back"
     notifications = Notifications(info, hooks, notices, settings.scrub, meanwhile)
-    taken, gate = take(settings), gate_of(settings, info, notifications)
-    updates = ClientUpdates(delivery, _holds(settings, counters, gate, taken), failures, counters)
+    parked, gate = take(settings), gate_of(settings, info, notifications)
+    updates = ClientUpdates(delivery, _holds(settings, counters, gate, parked), failures, counters)
     callbacks = EventCallbacks(settings, counters.errors, report_queue, notices)
     events = ClientEvents(settings, notifications, callbacks, updates)
-    natives = NativeProducers(settings, events, taken.lanes if taken else ())
+    natives = NativeProducers(settings, events, parked.lanes if parked else ())
     native = natives.first()
-    questions = _questions(settings, taken, sender, updates, events, counters)
+    questions = _questions(settings, parked, sender, updates, events, counters)
     refusal_of = sender.asks(lambda engine: engine.calls.refusal_of, None)
     dispatcher = _dispatcher(settings, natives, native, sender, questions, updates, events, counters, refusal_of)
     observed = None
@@ -126,12 +126,12 @@ def assemble(
     return Engine(route, dispatcher, serving, calls, updates, questions, turns, natives).awake()
 
 
-def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, taken: ParkedProducers | None) -> HoldFacts:
+def _holds(settings: Settings, counters: DeliveryCounters, gate: Gate, parked: ParkedProducers | None) -> HoldFacts:
     delivery, round_trip = settings.delivery, RoundTrip(settings.delivery, counters)
-    if taken is not None:
-        round_trip.guess(taken.distance)
+    if parked is not None:
+        round_trip.guess(parked.distance)
         gate.taken_over()
-    direct = None if delivery.only_batch_lanes else DirectLane(delivery, counters, taken.counts if taken else None)
+    direct = None if delivery.only_batch_lanes else DirectLane(delivery, counters, parked.counts if parked else None)
     return HoldFacts(ClusterView(delivery, throttles.of(settings.cluster)), round_trip, direct, gate)
 
 
@@ -158,7 +158,7 @@ def _waking(sender: Sender, call: Callable[..., _T]) -> Callable[..., _T]:
 
 def _questions(
     settings: Settings,
-    taken: ParkedProducers | None,
+    parked: ParkedProducers | None,
     sender: Sender,
     updates: ClientUpdates,
     events: ClientEvents,
@@ -172,7 +172,7 @@ def _questions(
     def waits_for_id() -> Any:
         return lanes_to_ask().get(DIRECT_LANE) if holds.slow_start else None
 
-    first_question = FirstQuestion(waits_for_id, delivery.waits_for_id and taken is None)
+    first_question = FirstQuestion(waits_for_id, delivery.waits_for_id and parked is None)
     updates.failures.losses.told_by(partial(_why_lost, updates.holds), updates.delivered_of)
 
     def admin() -> Admin:  # the admin client takes longer to import than everything else here
@@ -183,7 +183,7 @@ def _questions(
     missing, trouble = partitions.missing, notifications.trouble
     answered, heard = _waking(sender, updates.answered_within), _waking(sender, updates.heard_leaders)
     metadata = Metadata(lanes_to_ask, heard, answered, first_question, admin, trouble, missing)
-    known = (taken and taken.id_expiration) or Known(clock.monotonic())
+    known = (parked and parked.id_expiration) or Known(clock.monotonic())
     asker = Asker(admin, answered, sender.works, notifications.trouble)
     expirations = IdExpirations(delivery, holds.cluster, asker, topics, notifications, known)
     refresh = min(REFRESH, delivery.metadata_refresh / 2)

@@ -88,7 +88,7 @@ class Calls:
             )
 
     def answer_in_callback(self, method: str, answer: int) -> int:
-        """What a poll() or flush() in a callback returns; the first one is warned of."""
+        """Warn of the first poll() or flush() in a callback; return its `answer`."""
         if not self._warned:
             self._warned = True
             warnings.warn(

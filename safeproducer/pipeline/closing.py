@@ -187,8 +187,8 @@ class Closing:
         return self._report
 
     def _may_wait_for(self, closer: int, deadline: float | None) -> bool:
-        """Not for the call that this one interrupted, nor on a thread that the other one waits for. None goes on when
-        the interpreter ends."""
+        """A close() waits for another one, but not for the call that it interrupted, nor on a thread that the other
+        one waits for. None goes on when the interpreter ends."""
         if closer == get_ident() or self._engine.sender.is_this_thread() or sys.is_finalizing():
             return False
         return self._engine.route.state != "closed" and (deadline is None or clock.monotonic() < deadline)

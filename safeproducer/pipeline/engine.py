@@ -140,7 +140,7 @@ class Engine:
         self.questions.asker.set_sasl_credentials(username, password)
 
     def list_topics(self, *args: Any, **kwargs: Any) -> Any:
-        """As the native producer's; what it says of a single topic counts here as well."""
+        """Ask the native producer; what it says of a single topic counts here as well."""
         asked_at = clock.real()
         found = self.calls.ask(self.native.list_topics, *args, **kwargs)
         for topic, entry in found.topics.items() if len(found.topics) == 1 else ():
@@ -149,7 +149,7 @@ class Engine:
         return found
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """As confluent_kafka's, over the records here and in all lanes."""
+        """Purge the records here and in all lanes, as confluent_kafka does."""
         usable = self.route.usable
         if not (self.dispatcher.only_batch_lanes and usable):  # else it is one of the lanes
             self.native.purge(in_queue, in_flight, blocking)

@@ -20,7 +20,7 @@ _ENDED = {"fatal": "Close it and make a new one.", "closed": "Make a new one.", 
 
 
 def check(engine: Engine, inspection: Inspection, unresolved_for: float, timeout: float | None) -> Health:
-    """As SafeProducer.health(). No record waits for longer than `timeout`, so half of that is enough."""
+    """The health of SafeProducer.health(). No record waits for longer than `timeout`: half of that is enough."""
     # A broker's restart holds records for a moment, and would alarm at each look. So what counts is how long records
     # have waited for a cause: only what lasts `unresolved_for` is told, but for refused records, which no wait mends.
     if not isinstance(unresolved_for, int | float) or not 0 <= unresolved_for < NEVER:

@@ -104,7 +104,7 @@ def _reasons(
 
 
 def whole(located: Located, troubles: Iterable[Cause]) -> list[Cause]:
-    """Those that concern no records of a partition: the callback, and the call of a transaction."""
+    """Causes that concern no records of a partition: the callback, and the call of a transaction."""
     calls = [one for one in troubles if one.what.kind == "call"]
     return calls if located.blocked is None else [located.blocked[0], *calls]
 
@@ -276,7 +276,7 @@ class Inspection:
         return inside
 
     def _silent(self) -> dict[TopicPartition, int]:
-        """As Located.silent. A partition that gathers a batch waits for nobody, nor does one of a throttled broker."""
+        """Silent leaders, by partition. One that gathers a batch waits for nobody, nor one of a throttled broker."""
         now, holds, found = clock.monotonic(), self._engine.holds, {}
         if holds.cluster.coordinating(now) is not None:
             return {}  # nobody has asked a leader
@@ -332,7 +332,7 @@ def partition_rows(
     replicas: Mapping[TopicPartition, ReplicationSnapshot] = MappingProxyType({}),
     young: Collection[TopicPartition] = (),
 ) -> tuple[PartitionSnapshot, ...]:
-    """One row for each partition with records, and one with partition -1 for those not on a partition yet.
+    """A row for each partition with records, and one with partition -1 for those not on a partition yet.
 
     A record whose partition its caller did not name is accepted on partition -1, and yet may be held back for the
     partition it will go to.

@@ -60,7 +60,7 @@ class Notifications:
         self._notices.tell(self._hooks.call, event, *args)
 
     def _advised(self, error: KafkaError) -> str:
-        """Its text, and what to do where that is known."""
+        """The text of an error, and what to do where that is known."""
         meaning, cure = told_apart(error.name(), error.str())
         return self.scrub(f"{error.str()}. {joined(meaning, cure)}" if cure else error.str())
 
@@ -84,7 +84,7 @@ class Notifications:
         self._call("throttled", Throttled(self.info, broker, name, seconds))
 
     def fatal(self, error: KafkaError, first: bool) -> None:
-        """Not the `first` time: only now it is known which error it was."""
+        """Tell of a fatal error; not the `first` time: only now it is known which one it was."""
         self._log(logger.critical, "fatal error %s: %s", error.name(), self._advised(error))
         if first:
             self._call("fatal_error", self.info, error)
@@ -175,7 +175,7 @@ class Notifications:
         self._call("producer_churn", event)
 
     def producer_id_limited(self, event: ProducerIdLimited) -> None:
-        """This producer waits for its ID, or is refused."""
+        """The producer waits for its ID, or is refused."""
         self._call("producer_id_limited", event)
 
     def limited(self, topic: str, partition: int) -> None:

@@ -52,7 +52,7 @@ class Former:
         self._proves = True
 
     def waiting(self, kept: Iterable[Deferred]) -> list[Deferred]:
-        """Those of the reports that are kept which are to be told with it."""
+        """The kept reports that are to be told with it."""
         left_at = self.left_at
         return list(kept if left_at is None else takewhile(lambda report: report.by <= left_at, kept))
 
@@ -115,7 +115,7 @@ class DirectRenewal:
         return failure is not None
 
     def _go_on(self, direct: DirectLane, failure: LaneFailure, now: float) -> None:
-        """Until another one has taken its place."""
+        """Empty the failed one, until another one has taken its place."""
         if not self._former or self._former[-1][1].lane is not direct:
             read, client_id = self._updates.read, self._natives.settings.client_id
             former = Former(direct, lambda text: read(repaired(text, client_id)), now)
@@ -133,7 +133,7 @@ class DirectRenewal:
             self._replace(former, failure, now)
 
     def _replace(self, former: Former, failure: LaneFailure, now: float) -> None:
-        """Its last report was served: another native producer takes its place, if one may come now."""
+        """The last report was served: another native producer takes its place, if one may come now."""
         lanes, counters, holds = self._dispatcher.lanes, self._counters, self._updates.holds
         made = lanes.maker.renew(self._natives.another, failure)
         if lanes.renewing.end is not None:

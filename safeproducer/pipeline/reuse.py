@@ -289,10 +289,10 @@ def release(cluster: str) -> None:
 
 def take(settings: Settings) -> ParkedProducers | None:
     """The entry of a former producer with an equal configuration, None if there is none."""
-    taken = parking.take(Key.of(settings)) if settings.reuses else None
-    if taken is not None and taken.counts is not None:
-        taken.counts.taken_over(clock.monotonic())
-    return taken
+    parked = parking.take(Key.of(settings)) if settings.reuses else None
+    if parked is not None and parked.counts is not None:
+        parked.counts.taken_over(clock.monotonic())
+    return parked
 
 
 def parkable(engine: Engine) -> ParkedProducers | None:

@@ -91,7 +91,7 @@ class Route:
         return bool(self.threads - self.barred)
 
     def replace(self, native: Any) -> None:
-        """By that of another lane."""
+        """Call the native producer of another lane from now on."""
         if self.usable:
             self.native = native
 

@@ -22,7 +22,7 @@ class Alarm:
         self._hurried = False
 
     def ask(self, at: float) -> bool:
-        """For some time; whether that is earlier than what is known."""
+        """Ask for work at some time; whether that is earlier than what is known."""
         if at < self._asked and at < self._found:
             self._asked = at
             return True
@@ -45,7 +45,7 @@ class Alarm:
 
     @property
     def at(self) -> float:
-        """The earliest; 0 for now."""
+        """The earliest time asked for; 0 for now."""
         return 0.0 if self._hurried else min(self._asked, self._found)
 
 
@@ -85,7 +85,7 @@ class Schedule:
             self.deadline.ask(accepted + self._timeout)
 
     def flush(self, until: float) -> None:
-        """Until then linger does not count."""
+        """Let linger not count until then."""
         self._flush_until = until
 
     def linger(self, now: float) -> float:

@@ -219,7 +219,7 @@ class Sender:
             return min(sends.turn(now), now + LONGEST_REST), sends.near(clock.real())
 
     def sleep(self, until: float, near: tuple[WaitableLane, float] | None) -> bool:
-        """Until then, or until woken; whether to go on."""
+        """Sleep until then, or until woken; whether to go on."""
         self._asleep_until = self._due_at = until
         self._turned.ring()
         pause = max(_LEAST_PAUSE, until - clock.real()) if until > 0 else 0

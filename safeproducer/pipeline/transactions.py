@@ -221,7 +221,7 @@ class Transactions:
             )
 
     def _wait(self, method: str, call: Callable[..., Any], *args: Any, drains: bool = False) -> Any:
-        """What `call` returns or raises; meanwhile it is known that this method waits."""
+        """Make a call of which it is known meanwhile that this method waits."""
         calls = self._engine.holds.cluster.calls
         try:
             calls[method] = Call(method, clock.monotonic(), drains)
@@ -230,7 +230,7 @@ class Transactions:
             calls.pop(method, None)
 
     def _advised(self, call: Any, *args: Any) -> Any:
-        """What `call` returns, and what it raises, with advice where librdkafka gives none."""
+        """Make a call; what it raises has advice where librdkafka gives none."""
         try:
             return self._engine.calls.serve(call, *args)
         except KafkaException as error:

@@ -21,7 +21,7 @@ class Affinity:
         self._unknown_outcomes: dict[int, list[Key]] = {}
 
     def bind(self, key: Key, lane: int) -> int:
-        """One record more of this key: the lane it must take, which is `lane` if the key may take any."""
+        """Count a record more of this key; the lane it must take, which is `lane` if the key may take any."""
         bound = self._bound.get(key)
         if bound is None:
             self._bound[key] = (lane, 1)
@@ -31,7 +31,7 @@ class Affinity:
         return owner
 
     def release(self, key: Key) -> None:
-        """One record less: it has ended, and how is known."""
+        """Count a record less: it has ended, and how is known."""
         self.release_all((key,))
 
     def release_all(self, keys: Iterable[Key]) -> None:
@@ -57,11 +57,11 @@ class Affinity:
         return bool(self._unknown_outcomes)
 
     def acknowledged(self, lane: int) -> None:
-        """This lane had a later batch acknowledged: what its earlier ones left behind is fenced."""
+        """A lane had a later batch acknowledged: what its earlier ones left behind is fenced."""
         self.release_all(self._unknown_outcomes.pop(lane, ()))
 
     def forget(self, lane: int) -> None:
-        """This lane is no more; its keys are free, whatever became of their records."""
+        """A lane is no more; its keys are free, whatever became of their records."""
         self._unknown_outcomes.pop(lane, None)
         for key in [key for key, (owner, _) in self._bound.items() if owner == lane]:
             del self._bound[key]

@@ -58,7 +58,7 @@ def _due(topic: str, row: _Backlog, limit: float, stamped: Callable[[str, float]
 
 
 class Backlogs:
-    """One lane's partitions. They are not thread-safe: one thread observes; questions may come from any."""
+    """Backlogs of one lane's partitions. One thread observes; questions may come from any."""
 
     def __init__(self) -> None:
         self._by_tp: dict[TopicPartition, _Backlog] = {}
@@ -69,7 +69,7 @@ class Backlogs:
         self._idle_at = self._looked_at = 0.0
 
     def _of(self, tp: TopicPartition) -> _Backlog:
-        """Of one that was not there at the last look nothing had been given, but for what had no partition yet."""
+        """The row of a partition. A new one had nothing at the last look, but for what had no partition yet."""
         if (found := self._by_tp.get(tp)) is not None:
             return found
         unplaced = self._by_tp.get((tp[0], UNPLACED))
@@ -92,8 +92,8 @@ class Backlogs:
             backlog.released.clear()
 
     def observe_same(self, tp: TopicPartition, at: float) -> bool:
-        """Its counts are those of the last look. False: it has to be observed all the same, as more than its time may
-        have changed. Most partitions of thousands are idle."""
+        """A partition's counts are those of the last look. False: it has to be observed all the same, as more than its
+        time may have changed. Most partitions of thousands are idle."""
         row = self._by_tp.get(tp)
         if row is None or row.history or row.released or row.given > row.acknowledged or row.unanswered_since != NEVER:
             return False

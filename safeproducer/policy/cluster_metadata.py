@@ -1,4 +1,4 @@
-"""Clients report on partitions and brokers: this module says which report counts.
+"""Cluster metadata: which of the reports of several clients on partitions and brokers counts.
 
 Brokers learn of a change one after the other, and a native producer asks for metadata every few minutes
 (`topic.metadata.refresh.interval.ms`). Partitions are only added and leader epochs only grow, until a topic is made
@@ -24,7 +24,7 @@ _IN_TIME = 0.0, -NEVER, NEVER
 
 
 class PartitionMetadata(NamedTuple):
-    """One partition as an answer or statistics tell of it: `leader` -1 for none, `epoch` None where it is not told.
+    """A partition as an answer or statistics tell of it: `leader` -1 for none, `epoch` None where it is not told.
 
     `replicas` and `in_sync`: node IDs; None where they are not told. `alive`: living brokers -> their addresses.
     """
@@ -65,7 +65,7 @@ def described(answers: Mapping[str, Iterable[Any]]) -> dict[str, TopicMetadata]:
 
 
 class PartitionInfo(NamedTuple):
-    """One partition, as far as is known. `leader` None and `epoch` NO_EPOCH while unknown; replicas empty.
+    """A partition, as far as is known. `leader` None and `epoch` NO_EPOCH while unknown; replicas empty.
 
     - `at`: when that metadata came, in seconds of the monotonic clock.
     - `led_since`: the step at which its leader, or the leader's epoch, was learnt to have changed; 0: never. Steps
@@ -110,7 +110,7 @@ class PartitionInfo(NamedTuple):
         return known._replace(leader=node, epoch=rank, at=at, led_since=known.led_from(node, rank, step()))
 
     def forgotten(self, step: Callable[[], int]) -> PartitionInfo:
-        """After its topic was made anew with fewer partitions."""
+        """The partition after its topic was made anew with fewer."""
         return PartitionInfo(led_since=self.led_from(None, NO_EPOCH, step()))
 
     def led_from(self, leader: int | None, epoch: int, step: int) -> int:
@@ -131,7 +131,7 @@ def supersedes(rank: int, at: float, known_rank: int, known_at: float) -> bool:
 
 
 class BrokerInfo(NamedTuple):
-    """One broker, as far as is known. How long it throttles is in `Throttle`, which all producers of a cluster share.
+    """A broker, as far as is known. How long it throttles is in `Throttle`, which all producers of a cluster share.
 
     - `connected_at`: when statistics of any lane showed it connected, if the last ones did.
     - `lost`: a lane has lost its connection to it, and no lane is connected. `broke`: the step at which that came last.

@@ -1,4 +1,4 @@
-"""What keeps a client waiting that needs a producer ID or another epoch, or the coordinator of transactions."""
+"""Causes that keep a client waiting for a producer ID or another epoch, or for the coordinator of transactions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def coordinating(calls: Mapping[str, Call], statistics: Mapping[int, Any], now: 
 
 
 def _coordinating(call: Call, told: Any, adds: bool, now: float) -> Cause | None:
-    """What keeps this call waiting, by a Coordinator, None where nothing is known of it. `adds`: whether records wait
+    """The cause that keeps a call waiting, by a Coordinator, None where none is known. `adds`: whether records wait
     that are in no request."""
     how, known = "", told is not None
     if known and not (told.address and told.up):

@@ -108,7 +108,7 @@ class BatchFacts(NamedTuple):
 
 
 class PartitionFacts(NamedTuple):
-    """One partition at one look. What was not asked is as where nothing holds records back.
+    """A partition at one look. What was not asked is as where nothing holds records back.
 
     - `node`: the leader, None while unknown. `probing`: it gets as much as one batch at a time (`Throttle.probes`). By
       position: the fields of `Leader` are first, `batch` is last.

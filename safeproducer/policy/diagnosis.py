@@ -33,7 +33,7 @@ Row = Any  # a PartitionSnapshot, which belongs to a layer above
 
 
 class What(NamedTuple):
-    """What a cause is about. `kind`: "cluster", "broker", "topic", "partition", "callback" or "call".
+    """The thing that a cause is about. `kind`: "cluster", "broker", "topic", "partition", "callback" or "call".
 
     `name`: the broker's ID, the topic, the (topic, partition), the callback's name and place, the method.
     """
@@ -46,7 +46,7 @@ CLUSTER = What("cluster")
 
 
 class Cause(NamedTuple):
-    """One thing that is wrong, or that records wait for.
+    """A thing that is wrong, or that records wait for.
 
     - `code`: as of HealthReason. `sentence` says it, `cure` what to do, None for nothing.
     - `since`: seconds for which it has been so, None for as long as records wait. `over`: nothing waits because of it
@@ -78,7 +78,7 @@ class Cause(NamedTuple):
 
 
 def told_first(causes: Iterable[Cause]) -> list[Cause]:
-    """Those that explain others first."""
+    """Causes in their order: those that explain others first."""
     return sorted(causes, key=lambda cause: cause.rank)
 
 
@@ -109,7 +109,7 @@ class ClientError:
     cure: str = ""
 
     def after(self, before: ClientError | None) -> ClientError:
-        """This one, as one more of those before it."""
+        """The error as one more of those before it."""
         if before is None or self.at - before.at > RECURS_WITHIN:
             return replace(self, since=self.at)
         said = before if self.vague else self
@@ -197,7 +197,7 @@ def of_errors(
 
 
 def concerning(troubles: Iterable[Cause], rows: list[Row], leaders: Leaders) -> list[Cause]:
-    """Those of brokers that lead none of the partitions left out."""
+    """Troubles without those of brokers that lead none of the partitions."""
     led = [leaders(row.topic, row.partition) for row in rows]
     nodes = set().union(*led) if all(led) else None
     return [trouble for trouble in troubles if nodes is None or trouble.node is None or trouble.node in nodes]

@@ -62,7 +62,7 @@ class Purge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One broker's expiration times. `producer_id` and `transactional_id`: for how long it remembers one, None when
+    """A broker's expiration times. `producer_id` and `transactional_id`: for how long it remembers one, None when
     that cannot be read, for `reason`. `config`: which one `producer_id` is the value of."""
 
     node: int
@@ -169,7 +169,7 @@ def horizon(answers: Iterable[Told], transactional: bool = False) -> Horizon:
 
 
 def given(seconds: float, setting: str) -> Horizon:
-    """The application says what it is."""
+    """The horizon that the application gives."""
     return Horizon(seconds, f"{setting} is {seconds * 1000:.0f}", {})
 
 

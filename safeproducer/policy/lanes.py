@@ -1,4 +1,4 @@
-"""This module says how many lanes are wanted, when an idle one is given up, and whether batches became requests.
+"""How many lanes are wanted, when an idle one is given up, and whether batches became requests.
 
 Lanes cost each other: threads, a connection to each broker, a producer ID. They come when a batch is ready to go and
 only the lanes that are busy keep it back. They come together, as a lane takes several round trips to get ready: by

@@ -33,9 +33,9 @@ class Kind(Enum):
     """The part of a native producer in its SafeProducer."""
 
     FIRST = "first"
-    """Its first one that writes: what `safeproducer.producer.ids.policy` decides about."""
+    """The first one that writes: what `safeproducer.producer.ids.policy` decides about."""
     FURTHER = "further"
-    """One that it needs: the buffered path's beside the direct lane, or the replacement of a failed lane."""
+    """One more that it needs: the buffered path's beside the direct lane, or the replacement of a failed lane."""
     LANE = "lane"
     """An additional lane with `lanes=auto`."""
     FIXED_LANE = "fixed lane"

@@ -45,7 +45,7 @@ class Renewals:
         return max(now, self._made_at + pause, self._used_until - (self._most - 1) * self._each)
 
     def made(self, now: float, delivered: int, topic: str | None = None) -> float:
-        """One was; until when its topic waits alone, `now` if it does not."""
+        """Another one was made; until when its topic waits alone, `now` if it does not."""
         count = self._in_a_row(delivered, topic) + 1
         self._rows[topic] = count, delivered
         self._used_until = max(self._used_until, now) + self._each
@@ -63,7 +63,7 @@ def _doubled(count: int) -> float:
 
 @dataclass(slots=True)
 class Epochs:
-    """One native producer has them. The sender's thread calls."""
+    """Epochs of one native producer. The sender's thread calls."""
 
     _first: int | None = None
     _last: int = -1
@@ -105,7 +105,7 @@ class Identity(NamedTuple):
 
 @dataclass(slots=True)
 class Session:
-    """One epoch of a transactional producer. It is not used again once a request of it has an unknown end.
+    """An epoch of a transactional producer. It is not used again once a request of it has an unknown end.
 
     A broker does what is late in whichever transaction of this epoch is open by then; in a new epoch it refuses that.
     `doubt`: why the next transaction needs a new one, "" while it does not. `left`: the call that was to end the last
@@ -130,7 +130,7 @@ class Session:
             self.doubt = self.doubt or "records are of unknown outcome"
 
     def give_up(self, method: str) -> None:
-        """This call failed, and whether brokers will do what it asked for is not known."""
+        """A call failed, and whether brokers will do what it asked for is not known."""
         self.doubt = self.doubt or f"{method}() has no answer"
         if method != "send_offsets_to_transaction":
             self.left = self.left or method

@@ -65,7 +65,7 @@ class ThrottledReplicas:
         return cls(frozenset(_entry(entry) for entry in text.split(",") if entry), text=text)
 
     def written(self, entries: Collection[tuple[int, int]]) -> str:
-        """These of its entries in each form that it has: brokers take away by the text, one for one."""
+        """The text of these entries in each form that it has: brokers take away by the text, one for one."""
         return ",".join(text for text in (self.text or str(self)).split(",") if text and _entry(text) in entries)
 
     def __bool__(self) -> bool:
@@ -84,7 +84,7 @@ def _entry(text: str) -> tuple[int, int]:
 
 
 class Replicas(NamedTuple):
-    """One partition by metadata. `alive`: brokers of the cluster; `added`: replicas that an earlier answer lacked.
+    """A partition by metadata. `alive`: brokers of the cluster; `added`: replicas that an earlier answer lacked.
 
     `lost`: replica that was in sync -> when it was first seen out of sync.
     """
@@ -205,7 +205,7 @@ def judge(facts: Facts, tp: TopicPartition, now: float) -> Verdict:
 
 
 def _limit(facts: Facts, tp: TopicPartition, broker: int) -> tuple[int, float, FreeRate | None]:
-    """What limits a replica, worst first: a room (0), a throttle that was not read (1), nothing (2)."""
+    """The limit of a replica, worst first: a room (0), a throttle that was not read (1), nothing (2)."""
     sides = {Side.FOLLOWER: broker, Side.LEADER: facts.known[tp].leader}
     limited = {(at, side): facts.limited(side, tp, at) for side, at in sides.items() if at is not None}
     rooms = [facts.room(side, at, facts.rates[at, side] or 0) for (at, side), holds in limited.items() if holds]
@@ -246,7 +246,7 @@ def rate_text(rate: float) -> str:
 
 
 def moves(current: Brokers, ongoing: Brokers, target: Brokers) -> Moves:
-    """As Kafka's tool: `current` has all replicas, `ongoing` those that are being added, `target` the wanted ones."""
+    """Moves as of Kafka's tool: `current` has all replicas, `ongoing` those being added, `target` the wanted ones."""
     found = {tp: (frozenset(current[tp]) - frozenset(adding), frozenset(adding)) for tp, adding in ongoing.items()}
     for tp, wanted in target.items():
         sources = found[tp][0] if tp in found else frozenset(current[tp])

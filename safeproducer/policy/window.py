@@ -35,7 +35,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """One leader's window for one topic. `value` None: nothing usable, for `reason`."""
+    """A leader's window for one topic. `value` None: nothing usable, for `reason`."""
 
     value: int | None
     source: Source
@@ -44,7 +44,7 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One entry of an answer to DescribeConfigs. `own`: set for the topic itself, not inherited from a broker."""
+    """An entry of an answer to DescribeConfigs. `own`: set for the topic itself, not inherited from a broker."""
 
     value: str | None
     sensitive: bool = False

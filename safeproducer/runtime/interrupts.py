@@ -92,8 +92,8 @@ def callbacks(threads: Iterable[int]) -> list[str]:
 
 
 def _frames(threads: Iterable[int]) -> list[FrameType | None]:
-    """This call's own is among all of them, a cycle: what other threads delete later would be kept until the collector
-    comes, on a thread of its choice."""
+    """Frames of these threads. This call's own is among all, a cycle: what other threads delete later would be kept
+    until the collector comes, on a thread of its choice."""
     frames = sys._current_frames()
     try:
         return [frames.get(thread) for thread in threads]

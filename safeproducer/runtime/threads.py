@@ -38,7 +38,7 @@ Trouble = Callable[[str, str], None]
 
 
 class _Thread:
-    """What threading.Thread would be, where gevent, eventlet or another library makes greenlets of those."""
+    """A thread as threading.Thread would be one, where gevent, eventlet or another library makes greenlets of those."""
 
     def __init__(self, target: Callable[[], None], name: str) -> None:
         self._target = target

@@ -255,7 +255,7 @@ def _is_good(name: str, value: Any) -> bool:
 
 
 def _refuse_long_linger(linger: float | None, timeout_ms: int) -> None:
-    """As librdkafka does, which is given another linger, and would not see it. It refuses what is out of range."""
+    """Refuse it as librdkafka would, which is given another linger; what is out of range it refuses itself."""
     if linger is not None and 0 < timeout_ms <= linger <= RANGES["linger.ms"][1]:
         problem = (
             f"`message.timeout.ms` ({timeout_ms}) must be greater than `linger.ms`: no record would be sent in time"

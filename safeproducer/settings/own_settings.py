@@ -133,7 +133,7 @@ def _refuse_unknown(given: Mapping[str, Any]) -> None:
 
 
 def _number(value: Any, least: int, most: float = math.inf) -> int | None:
-    """As a whole number from `least` to `most`; None if it is none."""
+    """The value as a whole number from `least` to `most`; None if it is none."""
     try:
         number = int(value)
     except (TypeError, ValueError):

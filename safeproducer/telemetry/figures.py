@@ -37,7 +37,7 @@ class Labels:
     _known: dict[str, str] = field(default_factory=dict)
 
     def of(self, engine: Any, topic: str | None = None, partition: int | None = None) -> Attributes:
-        """Those of a producer, of one of its topics, or of a partition of that."""
+        """Labels of a producer, of one of its topics, or of a partition of that."""
         return self.of_client(engine.notifications.info.client_id, topic, partition)
 
     def of_client(self, client_id: str, topic: str | None = None, partition: int | None = None) -> Attributes:
@@ -139,7 +139,7 @@ def throttles(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
 
 
 def round_trips(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
-    """To each broker, by the last statistics."""
+    """Round trips to each broker, by the last statistics."""
     for told in () if over else engine.holds.cluster.statistics.values():
         for broker in told.brokers.values():
             if broker.rtt_floor is not None:
@@ -172,7 +172,7 @@ def lanes(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
 
 
 def transactions(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
-    """Of a producer with a transactional.id, by what became of them; and how often its epoch was renewed."""
+    """Transactions of a producer, by what became of them; and how often its epoch was renewed."""
     if (log := engine.native_producers.session_log) is not None:
         for outcome in ("committed", "aborted", "unknown"):
             yield names.TRANSACTIONS, ((names.OUTCOME, outcome), *labels.of(engine)), log.counts[outcome]

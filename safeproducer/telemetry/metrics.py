@@ -52,7 +52,7 @@ _collections: weakref.WeakValueDictionary[int, _Collection] = weakref.WeakValueD
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
-    """One row of the reference of metrics: `name`, `kind`, `unit` and what it counts, `description`.
+    """A row of the reference of metrics: `name`, `kind`, `unit` and what it counts, `description`.
 
     `attributes`: all that it may have, but for those that `partitions` and `client_ids` of OpenTelemetryMetrics add.
     """
@@ -204,7 +204,7 @@ class _Collection:
     def took(
         self, one_in: int, producer: ProducerInfo, topic: Any, partition: int | None, seconds: float, error: Any
     ) -> None:
-        """One of so many records has ended after that time; whether it is of the sample is decided here."""
+        """A record in so many has ended after that time; whether it is of the sample is decided here."""
         if self.duration is None or randomness.share() >= self.share * one_in:
             return
         try:

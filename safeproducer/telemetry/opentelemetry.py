@@ -58,7 +58,7 @@ class _BulkPart:
             call.parts[index] += alone
 
     def end(self, error: KafkaError | BaseException | None) -> bool:
-        """One more has ended; whether it was the last one. Any thread."""
+        """Count a message more that has ended; whether it was the last one. Any thread."""
         if error is not None:
             self.errors.append(error)
         self.left = left = self.left - 1  # one step under the interpreter lock: no call comes between
@@ -194,7 +194,7 @@ class OpenTelemetryHook(Hook):
         span.end()
 
     def _producer_ended(self, engine: Any) -> None:
-        """What has an acknowledgement that nobody polled ends with it."""
+        """Spans end with it whose records have an acknowledgement that nobody polled."""
         observed, producer = engine.route.observed, engine.notifications.info
         for record in observed.open.copy() if observed else ():
             if (span := record.state.pop(self, None)) is not None:

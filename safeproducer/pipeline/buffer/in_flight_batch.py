@@ -25,7 +25,7 @@ _NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PA
 
 
 class DeliveredCounter:
-    """Those of one callback, in a batch of this partition."""
+    """Counts the delivered records of one callback in a batch of a partition."""
 
     __slots__ = ("_partition", "count", "report")
 
@@ -35,7 +35,7 @@ class DeliveredCounter:
         self.report: CountedReport | None = None
 
     def begin(self, report: CountedReport) -> None:
-        """The first one of this callback."""
+        """The first delivered record of another callback."""
         self.report = report
         self.count = 1
 
@@ -84,7 +84,7 @@ class BatchSinks:
 
 
 class BatchReports:
-    """What was reported of a batch, and is passed on: delivered records of one callback together.
+    """Reports of a batch on their way to the application: delivered records of one callback go together.
 
     `unknown_outcome`: whether a record failed so that it may be written later; `rejections`: those that a quota
     rejected, or that were taken out of the lane because they are `late`; `failed`: how many others did, `fenced`: for

@@ -30,7 +30,7 @@ Ticket = tuple["PartitionBuffer", int]
 
 
 class Waits:
-    """What the next batch of a partition waited for lately, and `times`, of all partitions. The sender's thread."""
+    """Reasons for which the next batch of a partition waited lately; `times`: of all. The sender's thread."""
 
     __slots__ = ("_lately", "_now", "_tp", "times")
 
@@ -40,7 +40,7 @@ class Waits:
         self._lately: tuple[tuple[float, str | None], ...] = ()
 
     def change(self, reason: str | None, now: float) -> None:
-        """For `reason` from now on."""
+        """The next batch waits for `reason` from now on."""
         before, self._now = self._now, reason
         if before == reason:
             return
@@ -220,7 +220,7 @@ class PartitionBuffer:
         self.bytes -= taken_bytes  # as in take()
 
     def take_out(self, queue: deque[HeldRecord], index: int = 0) -> HeldRecord:
-        """One of the records of one of the queues, the first if none is named, which will not be handed over."""
+        """Remove a record that will not be handed over from one of the queues, the first if no index is given."""
         record = queue[index]
         del queue[index]  # one step under the interpreter lock: any thread may append
         self.bytes -= record[SIZE]

@@ -20,7 +20,7 @@ _LOGINS = KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED
 
 
 class Updates(Protocol):
-    """Who decides by what the client tells."""
+    """The part that decides by what the client tells (`ClientUpdates`)."""
 
     def client_error(self, told: ClientError, key: tuple[int | None, bool]) -> ClientError: ...
     def throttled(self, broker: int, name: str, seconds: float) -> bool: ...
@@ -46,7 +46,7 @@ class EventCallbacks:
         return self.error is not None or self.throttle is not None or self.statistics is not None
 
     def call(self, callback: Callable[..., Any] | None, event: Any) -> None:
-        """Now, or in the next poll()."""
+        """Run it now, or in the next poll()."""
         if callback is not None:
             self._now_or_later(self._run, callback, event)
 

@@ -96,7 +96,7 @@ class Partitions:
         return partition == UNPLACED or not count or 0 <= partition < count
 
     def info(self, tp: TopicPartition) -> PartitionInfo:
-        """One partition, as far as it is known."""
+        """The partition, as far as it is known."""
         return self._infos.get(tp, _UNHEARD)
 
     def leader(self, topic: str, partition: int) -> int | None:
@@ -114,7 +114,7 @@ class Partitions:
         return {node for node, leads in self._leads.copy().items() if leads > 0}
 
     def update(self, topic: str, told: TopicMetadata, at: float) -> None:
-        """What metadata that came at `at` say of a topic's partitions; empty: no such topic.
+        """Learn a topic's partitions from metadata that came at `at`; empty: no such topic.
 
         Metadata of the same moment may come again and again: each lane's statistics tell what it knows.
         """
@@ -261,7 +261,7 @@ class ClusterView:
             self.attempts[tp] = known.seen(row.sent, row.in_flight, before.at, after.at, 0 if vague else 2 * new - 1)
 
     def heard(self, topic: str, lane: int | None, asked_at: float, told: TopicMetadata) -> bool:
-        """This lane was told of a topic, None for the first one. Whether it knows all partitions now."""
+        """A lane was told of a topic, None for the first one. Whether it knows all partitions now."""
         self._asked_at[topic] = clock.monotonic()
         if told:
             self.partitions.missing.pop(topic, None)
@@ -271,7 +271,7 @@ class ClusterView:
         return not self.outdated.miscounts(topic, number)
 
     def _learn(self, topic: str, told: TopicMetadata, at: float, lane: int | None, now: float) -> None:
-        """By which lane, None for the first batch lane."""
+        """Take note of metadata; `lane`: who has them, None for the first batch lane."""
         before = self.partitions.count(topic)
         self.partitions.update(topic, told, at)
         if told:
@@ -308,7 +308,7 @@ class ClusterView:
         }
 
     def of_brokers(self, delivered: int, now: float) -> Iterator[Cause]:
-        """What the client tells of brokers, once so many records were delivered, and cuts."""
+        """Causes that the client tells of brokers, once so many records were delivered, and cuts."""
         return of_errors(self.errors.copy().values(), self.cuts(now), self.connected(), self.away, delivered, now)
 
     @property
@@ -341,7 +341,7 @@ class ClusterView:
             yield slow(node, *late, f"{tp[0]} [{tp[1]}]")
 
     def coordinating(self, now: float) -> Cause | None:
-        """What waits for a producer ID, or for the coordinator of transactions; no leader is asked before that."""
+        """The wait for a producer ID, or for the coordinator of transactions; no leader is asked before that."""
         return None if self.away and not self.calls else coordinating(self.calls, self.statistics, now)
 
     def slow(self, now: float) -> dict[int, tuple[float, float]]:
@@ -350,7 +350,7 @@ class ClusterView:
         return {node: (took, at - since) for node, (took, at, since) in found.items() if now < at + 3 * took}
 
     def broker_info(self, node: int) -> BrokerInfo:
-        """One broker, as far as it is known."""
+        """The broker, as far as it is known."""
         return self._brokers.get(node, _NEW)
 
     def said(self, node: int, topic: str, answer: Said) -> None:
@@ -374,7 +374,7 @@ class ClusterView:
         return found, info.leader, max(info.led_since, broker.broke)
 
     def leader_state(self, tp: TopicPartition, now: float) -> Leader:
-        """Its leader, and what speaks against sending to it."""
+        """The leader of a partition, and what speaks against sending to it."""
         node = self.partitions.leader(*tp)
         until = self.throttle.deadline(node, now)
         # Probing needs a batch lane, and that a known topic. One to which nothing went directly is not known yet.

@@ -86,7 +86,7 @@ class OldTimestamps:
         return topic not in self._broker_time
 
     def settle(self, topic: str, broker_time: bool = False) -> None:
-        """Nothing more is told of this topic, which may keep the broker's time."""
+        """The topic is told of no more; it may keep the broker's time."""
         self._settled.add(topic)
         if broker_time:
             self._broker_time.add(topic)
@@ -94,7 +94,7 @@ class OldTimestamps:
 
 @dataclass(eq=False)
 class Known:
-    """What goes over with native producers to their next owner.
+    """Knowledge that goes over with native producers to their next owner.
 
     `since`: when the native producer was made. `answers`: what brokers have told. `due` and `topics_due`: when a
     broker, and who leads a topic, is asked for again. `leaders`: by topic, where statistics tell none. `warned`: of

@@ -78,7 +78,7 @@ class FirstQuestion:
         return NEVER
 
     def again(self) -> None:
-        """There is another native producer."""
+        """Another native producer waits for its ID."""
         self._wanted, self._due, self._reached = True, None, False
 
     @property
@@ -271,7 +271,7 @@ class Metadata(BackgroundThread):
 
 
 def _answer(lane: Any, topic: str, patience: float) -> tuple[TopicMetadata | None, int | None]:
-    """What is said of it, and the code of its error."""
+    """The metadata of a topic, and the code of its error."""
     load_answers()
     try:
         answer = lane.list_topics(topic, patience)

@@ -60,14 +60,14 @@ class OutdatedMetadata:
             self._ask(tp[0], tuple(others))
 
     def heard(self, topic: str, lane: int, asked_at: float) -> None:
-        """This lane was told who leads the topic's partitions."""
+        """The lane was told who leads the topic's partitions."""
         if unaware := self._unaware.get(lane):
             for tp in [(topic, partition) for partition in list(self._asked_at.get(topic, ()))]:
                 if unaware.get(tp, NEVER) <= asked_at:
                     unaware.pop(tp, None)
 
     def counted(self, topic: str, lane: int | None, told: int, before: int, count: int, now: float) -> None:
-        """This lane takes a topic to have `told` partitions; it was known to have `before`, and has `count`.
+        """A lane takes a topic to have `told` partitions; it was known to have `before`, and has `count`.
 
         `lane`: None for the first batch lane.
         """

@@ -250,7 +250,7 @@ class Replication:
             self._note(tp, verdict, facts, now)
 
     def _facts(self, known: Mapping[TopicPartition, Replicas], since: float) -> Facts:
-        """By the configs that were read since then."""
+        """Facts by the configs that were read since then."""
         facts = Facts(known, lists := {}, rates := {}, self._sent[2], minimum := {})
         lag_times = []
         brokers = {node for one in known.values() for node in (*one.replicas, *one.alive)}
@@ -330,7 +330,7 @@ class Replication:
 
 
 def _same(told: ReplicationSnapshot) -> tuple[object, ...]:
-    """Changes of these are told."""
+    """The parts of a finding whose changes are told."""
     return told.state, told.moving, told.left_over, told.broker, told.delays
 
 

@@ -129,7 +129,7 @@ class Expiry:
                     self._end(buffer, queue, KafkaError._PURGE_QUEUE, _BEHIND, at - before)
 
     def purge(self, in_queue: bool, in_flight: bool, blocking: bool) -> None:
-        """As confluent_kafka's purge(), over what waits here and what the batch lanes have."""
+        """Purge what waits here and what the batch lanes have, as confluent_kafka's purge() does."""
         if in_queue:
             self.fail_all(KafkaError._PURGE_QUEUE, "Local: Purged in queue")
         # A purge does not report in order, and which of a batch's reports to swallow is known by their order alone.
@@ -240,7 +240,7 @@ class Expiry:
 
     @property
     def _age(self) -> float | None:
-        """Of what may not be sent again; None while that is not known, and where nobody cares."""
+        """The age from which nothing may be sent again; None while it is not known, and where nobody cares."""
         horizon = self.expirations.current
         watched = self._delivery.idempotent and not self._delivery.transactional
         return horizon.limit if horizon is not None and watched else None

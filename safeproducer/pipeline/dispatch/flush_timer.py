@@ -81,7 +81,7 @@ class FlushTimer:
         return due
 
     def let_follow(self, batch: InFlightBatch, now: float) -> None:
-        """This batch is the first one now."""
+        """The batch is the first one of its partition now."""
         if (waits := self._due.get(batch)) is not None and waits[1] == NEVER:
             until = self._holds.cluster.leader_state(batch.tp, now).throttled_until
             self._due[batch] = waits[0], now if until is None else max(now, until)

@@ -219,7 +219,7 @@ class HoldFacts:
         return owed and not self.throttled_lately(buffer.tp, now) and self.cluster.coordinating(now) is None
 
     def waits_for(self, buffer: PartitionBuffer, now: float) -> Hold:
-        """What those that wait there wait for, also before the sender has looked at them."""
+        """The reason for which records wait there, also before the sender has looked at them."""
         # What the sender noted may be over, and the wait for an answer looks alike when the leader is slow, silent,
         # gone or was never asked. What is shown to be so replaces the noted reason, in this order.
         if self.partitions.missing_clause(buffer.topic):
@@ -259,7 +259,7 @@ class HoldFacts:
         return None
 
     def code(self, buffer: PartitionBuffer, hold: Hold, owed: bool, now: float) -> str:
-        """Of the cause why the next batch of a partition waits."""
+        """The code of the cause why the next batch of a partition waits."""
         first = self.sick((buffer.tp,), now) if owed or hold.reason is HoldReason.LEADER_SILENT else None
         if first is None and self._finds_nobody(hold, owed):  # none can tell who leads it
             first = next(iter(told_first(self.causes(buffer.tp, now))), None)

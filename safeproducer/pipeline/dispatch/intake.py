@@ -200,12 +200,12 @@ class Intake:
         return next(iter(list(self._topics)), None)
 
     def release_reports(self) -> None:
-        """Those of records that have ended: brokers know this producer's ID by now, or nobody may poll again."""
+        """Let go of reports of ended records: brokers know the producer's ID by now, or nobody may poll again."""
         if (native := self._record_buffer.direct_native) is not None and not len(native):
             self._rejections.forget()
 
     def suspend(self) -> None:
-        """Nothing goes directly until the sender has looked."""
+        """Let nothing go directly until the sender has looked."""
         self.suspended = True
 
     def resume(self) -> None:
@@ -268,7 +268,7 @@ class Intake:
         return buffer if waits else None
 
     def _extended(self, buffer: PartitionBuffer, count: int, now: float) -> None:
-        """As many records wait there since `now`: as behind the append() of one."""
+        """Records of a block wait there since `now`: act as behind the append() of one."""
         if self.retired is not None:
             for _ in range(count - 1):
                 self._numbers.release(buffer.take_last()[REPORT])

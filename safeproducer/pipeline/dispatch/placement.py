@@ -37,7 +37,7 @@ class Placement:
         self._metadata.want(topic)
 
     def refuse_missing(self, topic: str) -> None:
-        """As librdkafka does once it knows that there is no such topic; look whether there is one by now."""
+        """Refuse a topic that is not there, as librdkafka does once it knows; look whether it is there by now."""
         if self.cluster.partitions.count(topic):
             self._lanes.refused_topics.discard(topic)
             return

@@ -51,7 +51,7 @@ class ReadyCheck:
         return (facts if way == CHANGE else self._with_batch(facts, None, buffer, now)), None
 
     def _of_every_path(self, buffer: PartitionBuffer, now: float) -> PartitionFacts | None:
-        """What closes all of them; None when nothing does."""
+        """Facts that close every path; None when there are none."""
         gate, rejections, placement = self._holds.gate, self.quota_retry.rejections, self._placement
         if gate.hold is not None or self._holds.waits_apart(buffer.tp, now):
             return self._holds.facts(buffer, now)

@@ -125,14 +125,14 @@ class RecordBuffer:
                 buffer.ring()
 
     def settle(self, buffer: PartitionBuffer, now: float) -> None:
-        """Nothing waits and nothing is under way: go directly again if there is no reason to hold any more."""
+        """The buffer is empty, and nothing is under way: go directly again if no reason to hold is left."""
         self.busy.pop(buffer.tp, None)
         buffer.hold(self._holds.direct_hold(buffer, now), now)
         if buffer.waiting:  # accepted meanwhile
             self.busy[buffer.tp] = buffer
 
     def unwoken(self) -> list[PartitionBuffer]:
-        """Those with records whose produce() was left by an exception before it rang; busy from now on."""
+        """Buffers with records whose produce() was left by an exception before it rang; busy from now on."""
         found = [buffer for buffer in self.all if buffer.records and buffer.tp not in self.busy]
         for buffer in found:
             self.busy[buffer.tp] = buffer
@@ -150,7 +150,7 @@ class RecordBuffer:
         self._taken = []
 
     def take_back(self, buffer: PartitionBuffer, lane: BatchLane) -> None:
-        """What a lane that has failed for good did not take may go to another one."""
+        """Records that a lane did not take as it failed for good may go to another one."""
         back, lane.refused = lane.refused, []
         buffer.take_back(back, lane.number)
 
@@ -166,7 +166,7 @@ class RecordBuffer:
         return True
 
     def tell_hold(self, buffer: PartitionBuffer, records: Iterable[HeldRecord]) -> None:
-        """These wait no more: tell hooks why each was held longest, and for how long."""
+        """Tell hooks of records that wait no more why each was held longest, and for how long."""
         now = clock.monotonic()
         for record in records if self.numbers.observed else ():
             since = record[ACCEPTED_AT]
@@ -301,7 +301,7 @@ class RecordBuffer:
         return bool(self.room_wanted)
 
     def _group(self, buffer: PartitionBuffer, records: int, held_bytes: int) -> tuple[int, int, bool]:
-        """So many (records, bytes) and what waits for the same broker; whether anybody else is in need."""
+        """Add up (records, bytes) with what waits for the same broker; whether anybody else is in need."""
         now, cluster, leader_of = clock.monotonic(), self._holds.cluster, self._holds.partitions.leader
         node = leader_of(*buffer.tp)
         # It waits for something that may take long: its broker's throttle time, or its return.

@@ -62,7 +62,7 @@ class ClientUpdates:
         self._hold = hold
 
     def client_error(self, told: ClientError, key: tuple[int | None, bool]) -> ClientError:
-        """Note it as one more of those before it."""
+        """Note the error as one more of those before it."""
         errors, delivered = self.holds.cluster.errors, self.holds.round_trip.delivered
         errors[key] = told = replace(told, delivered=delivered).after(errors.get(key))
         return told
@@ -97,7 +97,7 @@ class ClientUpdates:
         return first
 
     def fatal_error(self, error: KafkaError) -> None:
-        """A native producer met it."""
+        """A native producer met this fatal error."""
         gate = self.holds.gate
         self.failures.refusals.fatal_error(error, lambda: bool(gate.used) and not gate.lane_permits().used)
 
@@ -106,7 +106,7 @@ class ClientUpdates:
         self.failures.refusals.login = "" if self.holds.cluster.connected() else sentence
 
     def heard_leaders(self, topic: str, lane: int | None, asked_at: float, told: TopicMetadata) -> bool:
-        """This lane has asked who leads the topic's partitions; whether it knows all of them now."""
+        """A lane has asked who leads the topic's partitions; whether it knows all of them now."""
         knows = self.holds.cluster.heard(topic, lane, asked_at, told)
         self.heard.append(topic)
         return knows
@@ -182,7 +182,7 @@ class ClientUpdates:
             self.read_arrived()
 
     def statistics(self, text: str, beside: bool = False) -> None:
-        """Of the direct lane, or the first batch lane, from any thread that serves: the sender reads them.
+        """Statistics of the direct lane or the first batch lane, from any thread that serves: the sender reads them.
 
         `beside` a direct lane that one tells nothing new while those of the direct lane are skipped. A signal handler
         may come in anywhere here, and wait for the sender.
@@ -228,7 +228,7 @@ class ClientUpdates:
         self.changed = True
 
     def _not_in_lane(self, topics: set[str]) -> set[str]:
-        """Those of which the direct lane has no record. librdkafka's counts never tell that one was refused: its
+        """Topics of which the direct lane has no record. librdkafka's counts never tell that one was refused: its
         partition would count as silent for good, as long as others keep the lane from being empty."""
         elsewhere = Counter[str]()
         for tp, it in self.holds.buffers.copy().items() if topics else ():
@@ -262,7 +262,7 @@ class ClientUpdates:
         return found if at == found.at else replace(found, at=at)
 
     def take_batch_statistics(self) -> Statistics | None:
-        """What the first batch lane said last, once."""
+        """The last statistics of the first batch lane, once."""
         found, self._batch_statistics = self._batch_statistics, None
         return found
 

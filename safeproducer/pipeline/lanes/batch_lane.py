@@ -100,7 +100,7 @@ class BatchLane(Lane):
 
     @property
     def is_sound(self) -> bool:
-        """Whether this is so, and nothing is inside, where a batch with all its reports is until the sender's look."""
+        """Whether it is sound and empty. A batch with all its reports is inside until the sender's look."""
         return super().is_sound and not (self.client.failed or self.inside)
 
     def fail(self, error: KafkaError) -> None:

@@ -33,7 +33,7 @@ class BatchCount(NamedTuple):
 
 
 class BatchCall:
-    """One call of the native produce_batch(), begun now; it took `count` records, or will take as many at most."""
+    """A call of the native produce_batch(), begun now; it took `count` records, or will take as many at most."""
 
     __slots__ = ("began", "count", "ended")
 
@@ -93,7 +93,7 @@ class UnsentRecords:
         """What was known of the last empty moment before the purge, and what produce_batch() has given since."""
 
     def emptied(self, found: Statistics, batches: Batches) -> None:
-        """These statistics show the lane empty."""
+        """Statistics show the lane empty."""
         self._empty, self._batches = found, batches
         self._anew = set()
 
@@ -168,7 +168,7 @@ class DirectLaneCounts:
             self.unsent.emptied(found, batches)
 
     def silent(self, patience: float, broker: Callable[[int], BrokerInfo]) -> frozenset[TopicPartition]:
-        """As Backlogs.silent(), by the last statistics."""
+        """Partitions as of Backlogs.silent(), by the last statistics."""
         if (found := self._seen) is None:
             return frozenset()
 
@@ -225,7 +225,7 @@ class DirectLane(Lane):
 
     @property
     def is_sound(self) -> bool:
-        """Whether this is so, and no quota has rejected its producer ID."""
+        """Whether it never failed nor was purged, and no quota has rejected its producer ID."""
         return super().is_sound and not self.rejected
 
     @property
@@ -244,7 +244,7 @@ class DirectLane(Lane):
             self.counts.begin_batch(tp, call)
 
     def renewed(self, counts: DirectLaneCounts) -> DirectLane:
-        """Another one in its place."""
+        """Another direct lane in place of this one."""
         return DirectLane(self._delivery, self._counters, counts)
 
     def is_silent(self, tp: TopicPartition) -> bool:
@@ -270,7 +270,7 @@ class DirectLane(Lane):
         return self.probation.open and self.probation.closes(tp, self._counters.answers, now)
 
     def rest(self) -> None:
-        """Nothing was accepted for a while, and nothing is under way."""
+        """Begin probation anew: nothing was accepted for a while, and nothing is under way."""
         self.probation = self._begins(True, rest=True)
 
     def keeps(self, tp: TopicPartition) -> bool:
@@ -296,7 +296,7 @@ class DirectLane(Lane):
         return accepted - delivered - failed
 
     def unacknowledged(self, since: float) -> int | None:
-        """Of how many records librdkafka has not given the reports away, by statistics from after `since`, if any."""
+        """How many records' reports librdkafka has not given away, by statistics from after `since`, if any."""
         return self.backlogs.unacknowledged() if self._observed_at > since else None
 
     def look(self, seen: Seen, in_lane: int, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""What rules and deadlines ask of a lane: a native producer with one producer ID. When another one follows it.
+"""A lane is a native producer with one producer ID: its epochs, gaps and failure, and when another one follows it.
 
 Threads of the application produce into the direct lane, whose batches librdkafka makes; the sender into batch lanes.
 """
@@ -41,7 +41,7 @@ class LaneFailure:
 
     @property
     def tp(self) -> TopicPartition | None:
-        """That of the batch that met the error, if it says so."""
+        """The partition of the batch that met the error, if it says so."""
         found = _OF_BATCH.search(self.error.str())
         return found and (found[1], int(found[2]))
 
@@ -91,7 +91,7 @@ class Lane:
             self.failure = LaneFailure(error)
 
     def look_at_epoch(self, epoch: int | None) -> None:
-        """That of its producer ID, by statistics."""
+        """Look at the epoch of its producer ID, by statistics."""
         if self.epochs.used_up(epoch):
             self.fail(USED_UP)
 
@@ -163,7 +163,7 @@ class Renewing:
             self._apart[tp if alone else (tp[0], UNPLACED)] = until
 
     def _row(self, tp: TopicPartition | None) -> tuple[int, str | None]:
-        """What tells rows of failures apart, and the topic: one ends once all that failed in it had deliveries."""
+        """The key of a row of failures, and the topic: a row ends once all that failed in it had deliveries."""
         if tp is None:
             return self._delivered(None), None
         number, failed = self._rows.get(tp[0], (0, {}))

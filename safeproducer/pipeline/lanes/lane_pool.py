@@ -171,7 +171,7 @@ class LanePool:
         return lane is not None
 
     def want(self, count: int) -> None:
-        """There should be so many."""
+        """Have so many lanes from now on, or more."""
         self.wanted = max(self.wanted, count)
 
     def grow(self) -> int:
@@ -220,7 +220,7 @@ class LanePool:
             lane.client.native.set_sasl_credentials(*self._login)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """As the native producer's, for all lanes; from any thread."""
+        """Set the credentials of all lanes; from any thread."""
         self._login = username, password
         for lane in self:
             lane.client.native.set_sasl_credentials(username, password)
@@ -303,7 +303,7 @@ class LanePool:
         return due
 
     def _to_look_at(self, now: float) -> list[BatchLane]:
-        """Those whose answer is near, now and then those with records, and more seldom all: each look costs the same.
+        """Lanes whose answer is near, now and then those with records, more seldom all: each look costs the same.
 
         An answer may come earlier than usual, one that is to get its producer ID tells of it, and others of errors.
         """
@@ -356,7 +356,7 @@ class LanePool:
 
     @property
     def events(self) -> int:
-        """What librdkafka has to tell the application beside its records: nobody waits for ticks of other lanes."""
+        """Events for the application beside its records: nobody waits for ticks of other lanes."""
         first = self.first
         return max(0, len(first.client.native) - first.inside) if self._tells and first is not None else 0
 

@@ -113,7 +113,7 @@ class SessionLog:
         return told, config | {"debug": texts, "logger": logger or self}
 
     def take_statistics(self) -> str | None:
-        """Those that came since the last call, if any."""
+        """The statistics that came since the last call, if any."""
         text, self._statistics = self._statistics, None
         return text
 
@@ -141,23 +141,23 @@ def _to_stderr(level: int, form: str, *line: Any) -> None:
 class NativeProducers:
     """`first()` and `further()` on the thread that constructs, `batch_lane()` on the sender's.
 
-    `taken`: what a former producer of an equal configuration left, each with its log. `reusable`: a next one may.
+    `parked`: what a former producer of an equal configuration left, each with its log. `reusable`: a next one may.
     """
 
-    def __init__(self, settings: Settings, events: ClientEvents, taken: Sequence[tuple[Any, LaneLog | None]]) -> None:
+    def __init__(self, settings: Settings, events: ClientEvents, parked: Sequence[tuple[Any, LaneLog | None]]) -> None:
         self.settings = settings
         self.reusable = settings.reuses
         self._events = events
-        self._taken = taken
+        self._parked = parked
         self.session_log = SessionLog(events.hide) if settings.delivery.listens else None
         self.former: list[Any] = []
-        """Those of the direct lane that failed, until no thread can be inside any more."""
+        """Native producers of the direct lane that failed, until no thread can be inside any more."""
 
     def first(self) -> NativeProducer:
         """The direct lane, or the first batch lane when everything is held back; raises ConfigurationError."""
         settings, callbacks = self.settings, self._events.callbacks.errors
-        if self._taken:
-            return self._adopted(self._taken[0][0], _FIRST)
+        if self._parked:
+            return self._adopted(self._parked[0][0], _FIRST)
         delivery = settings.delivery
         configured = delivery.batch_lane_config if delivery.only_batch_lanes else delivery.direct_lane_config
         try:
@@ -169,7 +169,7 @@ class NativeProducers:
         raise refusal from callbacks.token  # without that context, whose frames know secrets
 
     def another(self) -> NativeProducer:
-        """In place of the direct lane's, which failed."""
+        """A native producer in place of the direct lane's, which failed."""
         settings = self.settings
         return self._made(settings.delivery.direct_lane_config(settings.lane), None, _FIRST)
 
@@ -179,23 +179,23 @@ class NativeProducers:
         native.relay.belong_to(NOBODY._replace(statistics=heard))
 
     def forget(self, native: Any) -> None:
-        """No thread can be inside of that one any more."""
+        """Let go of a former one: no thread can be inside any more."""
         self.former = [other for other in self.former if other is not native]
 
     def further(self) -> Iterator[tuple[NativeProducer, LaneLog | None]]:
         """The batch lanes beside the first one that were taken over."""
-        for native, log in self._taken[1:]:
+        for native, log in self._parked[1:]:
             yield self._adopted(native, self._role(log)), log
 
     def batch_lane(self, log: LaneLog | None) -> NativeProducer:
-        """One that tells of the cluster by its statistics; with a log that does not tell, one more."""
+        """A batch lane that tells of the cluster by its statistics; with a log that does not tell, one more."""
         delivery, lane = self.settings.delivery, self.settings.lane
         config = delivery.batch_lane_config(lane) if log is None else delivery.told_lane_config(lane, log.tells)
         return self._made(config, log, self._role(log))
 
     def took(self, native: object) -> bool:
         """Whether another producer had it before, and wrote with it."""
-        return any(native is taken for taken, _ in self._taken)
+        return any(native is parked for parked, _ in self._parked)
 
     def set_credentials(self, changes: dict[str, str]) -> None:
         """Other credentials from now on."""

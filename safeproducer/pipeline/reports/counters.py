@@ -44,7 +44,7 @@ def _no_callback(error: KafkaError | None, message: Message) -> None:
 
 
 class Reporting(NamedTuple):
-    """What the report callbacks of one producer share. `explained` makes the error that a callback is given.
+    """The parts that report callbacks of one producer share. `explained` makes the error that a callback is given.
 
     `offset_proves`: whether a record without an error and without an offset is not delivered, see WITHOUT_OFFSET.
     `accounts`, `reported`: all of them, side by side, to be added up; one that came second at its place stays at 0.
@@ -146,7 +146,7 @@ class TopicCounters(Account):
         return _opened(self.partitions, partition, self._reporting).placed
 
     def counted(self, callback: DeliveryCallback) -> CountedReport | None:
-        """As bind(), where `callback` is called for errors alone; else None."""
+        """The report callback where `callback` is called for errors alone; else None."""
         if not self._reporting.only_errors:
             return None
         report = self._report = self._report or self._sampled()
@@ -294,7 +294,7 @@ class DeliveryCounters:
         return self.report_queue.reports.by_partition(self.topics.copy(), self._is_written)
 
     def acknowledged(self) -> list[Callable[..., Any]]:
-        """Their reports, but for those of records that need only be counted."""
+        """Reports of written records that wait, but for those that need only be counted."""
         return [run for run, error, message in self.report_queue.reports.each() if self._is_written(error, message)]
 
     def _is_written(self, error: KafkaError | None, message: Message) -> bool:

@@ -62,7 +62,7 @@ def _purged(kept: Deferred) -> Purged:
 
 
 class Failed(NamedTuple):
-    """What is counted together. `topic`, `partition`: None while not known; `unsent`: it was in no request."""
+    """The key by which failed records are counted. None while not known; `unsent`: it was in no request."""
 
     topic: str | None
     partition: int | None
@@ -123,7 +123,7 @@ class Failures:
 
     @property
     def unsent(self) -> int:
-        """Of those that are not written: in no request."""
+        """How many of those that are not written were in no request."""
         return sum(count for failed, count in self.counts.copy().items() if failed.unsent)
 
     @property

@@ -27,7 +27,7 @@ many references; of a smaller share the taker picks."""
 
 
 class _Shared(NamedTuple):
-    """What the reports of all records need."""
+    """The parts that the reports of all records need."""
 
     hooks: Hooks
     open: set[Record]
@@ -110,7 +110,7 @@ class ObservedSend:
         self._shared = _Shared(hooks, self.open, explained, report_queue, offset_proves)
 
     def go_on_to(self, way: Callable[..., Any]) -> None:
-        """Where records go on from now on."""
+        """Send records on this way from now on."""
         self._way = way
 
     def follow(self, topic: str, messages: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

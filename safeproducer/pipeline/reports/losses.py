@@ -51,7 +51,7 @@ class Losses:
         self._delivered: Delivered = lambda tp: (0, 0)
 
     def told_by(self, why: Why, delivered: Delivered) -> None:
-        """These say why none of a partition is acknowledged, and how many records were delivered."""
+        """Ask these why none of a partition is acknowledged, and how many records were delivered."""
         self._why, self._delivered = why, delivered
 
     def cause(self, topic: str, partition: int | None, late: bool, code: str = "", reason: str = "") -> str:

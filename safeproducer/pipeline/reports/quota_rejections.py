@@ -66,7 +66,7 @@ class QuotaRejections:
         self.with_headers: set[str] = set()
 
     def remember(self, topic: str, report: DeliveryCallback, record: HeldRecord) -> None:
-        """This record goes directly, and the broker may not have admitted this producer's ID yet.
+        """The record goes directly, and the broker may not have admitted this producer's ID yet.
 
         A report does not hold everything that produce() was given: librdkafka keeps the headers to itself.
         """

@@ -1,13 +1,8 @@
-"""Reports that the application's next poll() or flush() runs: of in-flight batches, of records that failed here,
-events.
+"""Reports that the next poll() or flush() runs: of in-flight batches, of records that failed here; events.
 
-The report of records whose application asks for errors alone: those that are delivered need only be counted.
-
-A batch lane keeps a number instead of their messages, and poll() counts them in one step.
-
-An error of a report that waits before it is run, and what would be forgotten meanwhile.
-
-Reports that are kept for later: served while the application does not poll, or not understood yet.
+Where the application asks for errors alone, a batch lane keeps a number in place of delivered messages, and poll()
+counts them in one step. Reports are kept for later that are served while the application does not poll, or are not
+understood yet; an error among them has the moment and what would be forgotten meanwhile (`DatedError`).
 """
 
 from __future__ import annotations
@@ -122,7 +117,7 @@ class Reports:
             _call(wake)
 
     def unsubscribe(self, wake: Callable[[], object]) -> None:
-        """End that; a call that is under way may still come."""
+        """End the calls of `wake`; one that is under way may still come."""
         if wake in self._wakers:
             self._wakers.remove(wake)
 
@@ -162,7 +157,7 @@ class Reports:
 
     @property
     def bytes(self) -> int:
-        """Of keys and values of the records whose reports wait, about."""
+        """Bytes of keys and values of the records whose reports wait, about."""
         return sum([bunch.waiting * (bunch.size or 0) for bunch in self.bunches.copy()])
 
     def add(self, run: Run, first: Any, second: Any, size: int = 0, of: Of | None = None) -> None:
@@ -188,7 +183,7 @@ class Reports:
         self._wake()
 
     def each(self) -> list[Report]:
-        """Those of records that wait, but for records that need only be counted."""
+        """Reports of records that wait, but for records that need only be counted."""
         records = [bunch for bunch in self.bunches.copy() if isinstance(bunch, Bunch) and bunch.size is not None]
         return [(bunch.run, bunch.first, message) for bunch in records for message in bunch.seconds.copy()]
 
@@ -361,5 +356,5 @@ class ReportQueue:
 
     @property
     def bytes(self) -> int:
-        """Of the records whose reports are kept here, about."""
+        """Bytes of the records whose reports are kept here, about."""
         return self.reports.bytes + sum([len(kept.message) for kept in self.deferred.copy()])

@@ -188,6 +188,8 @@ def scrub(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
+# librdkafka quotes settings whole, or from any position on: a secret may stand there in part. Each part from LEAST
+# characters on is cut out, but for ordinary words, whose gaps would tell the secret, and what is met by chance.
 def _without(text: str, secret: str) -> str:
     parts = {secret[start : start + LEAST] for start in range(len(secret) - LEAST + 1)}
     kept: list[str] = []

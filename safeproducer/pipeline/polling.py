@@ -267,6 +267,9 @@ class Serving:
     @interrupts.calls_natively
     def flush_round(self, timeout: float) -> None:
         """Serve for up to `timeout` seconds, or until a record has its report."""
+        # Reports come from librdkafka, whose flush() waits for its own records alone, and from the queue here. To wait
+        # in the wrong place is to sleep beside a report that is there: the native call waits only where all go
+        # directly.
         route, self._served_at = self._route, clock.monotonic()
         if self._serves_direct and route.goes_direct:
             route.native.flush(timeout)

@@ -214,6 +214,9 @@ class Turns:
 
     def _rest(self, now: float, due: float) -> float:
         """A whole turn found the next thing to do at `due`, beside looks at the lanes; until when to sleep."""
+        # Turns were half of what an idle producer cost. But who sleeps long notices late what comes without a ring: a
+        # deadline, a leader that forgets the producer. So it sleeps long only while nothing is under way, and first
+        # batches are on probation behind it.
         direct = self._updates.holds.direct
         waits = direct is not None and direct.probation.waits
         if due < NEVER or not ((self._route.goes_direct or waits) and self._is_quiet):

@@ -138,6 +138,8 @@ class BatchReports:
         self, record: HeldRecord | None, lane: int, report: DeliveryCallback, error: KafkaError | None, message: Message
     ) -> None:
         """A report that goes by itself. None for a record that has expired: what is said of it is swallowed."""
+        # A record that a quota rejected has not ended: it goes again, with its keys bound. Any other error may be of a
+        # record that is written later, and then its keys must not take another lane.
         quota = is_quota_rejection(error)
         rejected = quota or (self.late and error is not None and error.code() == KafkaError._PURGE_QUEUE)
         if error is not None:

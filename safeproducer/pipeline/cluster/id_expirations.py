@@ -146,6 +146,8 @@ class IdExpirations:
 
     def look(self, now: float) -> None:
         """Have asked who has to be, and draw what follows from the answers."""
+        # Answers come on the asker's thread, and leaders change. Only those of leaders in use count, the shortest: by
+        # what one has told that leads nothing any more, healthy records would be purged too early.
         if now < self._look_at:
             return
         self._look_at = now + _LOOK_EVERY

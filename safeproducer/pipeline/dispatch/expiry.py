@@ -92,6 +92,8 @@ class Expiry:
 
     def _withdraw(self) -> None:
         """Take all of them back, in one look at each partition that one of them was put into; the order is kept."""
+        # Since it was asked back, a record may have been handed over, or placed, or its number may be another one's. So
+        # its callback tells whether it is the one, and it is looked for where it may have been placed, too.
         asked = [self._asked_back.popleft() for _ in range(len(self._asked_back))]
         reports, found = self._record_buffer.numbers.reports, set[int]()
         wanted = defaultdict[PartitionBuffer, set[int]](set)

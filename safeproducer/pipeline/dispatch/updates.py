@@ -141,6 +141,8 @@ class ClientUpdates:
 
     def _skips(self, lane: int, text: str) -> bool:
         """Whether statistics need not be read: nothing is produced, and it takes a while with many partitions."""
+        # Backlogs, silent leaders and proofs of what was not sent are known by statistics alone: of a rest that is too
+        # long, healthy records would pay. What is skipped is kept, and read before records that wait are handed over.
         now = clock.monotonic()
         before, self._accepted = self._accepted, self._counters.accepted
         quiet = self._accepted == before and not self.holds.cluster.throttle.deadlines(now)

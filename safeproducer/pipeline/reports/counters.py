@@ -153,6 +153,9 @@ class TopicCounters(Account):
         return CountedReport(report, callback, self, self._reporting.offset_proves)
 
 
+# librdkafka calls this for each record, on whichever thread serves, and a signal handler may raise anywhere in it. A
+# record must count once: one that is kept for later is counted when it is run again, any other in one step, before the
+# application's callback, which may raise.
 def _report(named: Resolved | None, partitions: dict[int, PartitionCounters], reporting: Reporting) -> Report:
     """The report of a record. It counts where the caller `named` the partition, else on that of `partitions`."""
     only_errors, errors, report_queue, explained, offset_proves, *_ = reporting

@@ -214,6 +214,8 @@ class Failures:
     def _made(
         self, error: KafkaError, ended: Ended, place: Place, times: Times, fatal: KafkaError | None
     ) -> DeliveryError:
+        # Each failed record comes here once, on any thread. Why it failed is told by what is known of its partition,
+        # else of the producer, else by the code. Its producer ID is for who looks for the record in the log.
         outcome, attempts, topic, partition = *ended, *place
         if outcome is Outcome.NOT_WRITTEN:
             self.not_written += 1

@@ -281,7 +281,7 @@ def _begun(document: Any) -> dict[str, tuple[str, float]]:
 
 
 def _broker(entry: dict[str, Any]) -> BrokerStatistics:
-    name, state = entry.get("name"), entry.get("state")
+    name, state, round_trips = entry.get("name"), entry.get("state"), entry.get("rtt")
     if type(name) is not str or type(state) is not str:
         raise TypeError("name, state")
     return BrokerStatistics(
@@ -290,14 +290,10 @@ def _broker(entry: dict[str, Any]) -> BrokerStatistics:
         _integer(entry, "waitresp_cnt"),
         _integer(entry, "rx"),
         _integer(entry.get("req"), "Produce"),
-        _shortest(entry.get("rtt")),
+        _integer(round_trips, "min") / 1e6 if _integer(round_trips, "cnt") > 0 else None,
         _count(entry, "txbytes"),
         _count(entry, "disconnects"),
     )
-
-
-def _shortest(round_trips: Any) -> float | None:
-    return _integer(round_trips, "min") / 1e6 if _integer(round_trips, "cnt") > 0 else None
 
 
 def _ages(document: Any) -> dict[str, float]:

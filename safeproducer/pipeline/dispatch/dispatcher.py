@@ -120,7 +120,10 @@ class Dispatcher(ReadyCheck):
         """Look now and then for records whose produce() was left by an exception before it rang."""
         if now >= self._unwoken_at:
             self._unwoken_at = now + LONGEST_SLEEP
-            for buffer in self.record_buffer.unwoken():
+            busy = self.record_buffer.busy
+            for buffer in [each for each in self.record_buffer.all if each.records and each.tp not in busy]:
+                busy[buffer.tp] = buffer
+                buffer.ring()
                 self.schedule.expect_deadline(buffer.oldest)
                 self.schedule.alarm.hurry()
 

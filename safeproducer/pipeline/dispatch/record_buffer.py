@@ -131,14 +131,6 @@ class RecordBuffer:
         if buffer.waiting:  # accepted meanwhile
             self.busy[buffer.tp] = buffer
 
-    def unwoken(self) -> list[PartitionBuffer]:
-        """Buffers with records whose produce() was left by an exception before it rang; busy from now on."""
-        found = [buffer for buffer in self.all if buffer.records and buffer.tp not in self.busy]
-        for buffer in found:
-            self.busy[buffer.tp] = buffer
-            buffer.ring()
-        return found
-
     def take(self, buffer: PartitionBuffer, lane: int) -> list[HeldRecord]:
         """The next batch of a partition for this lane; nothing when the keys of all that waits belong to others."""
         taken = self._taken = []

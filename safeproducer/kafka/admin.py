@@ -25,10 +25,8 @@ from safeproducer.policy.replication import Replicas
 from safeproducer.policy.window import BROKER_CONFIG, TOPIC_CONFIG, Announcement, Config, Source, announcement
 from safeproducer.runtime import forks
 
-TIMEOUT = 5.0
-"""Seconds that one request may take."""
-HURRY = 1.0
-"""Seconds that one request may take while a broker hangs, which may be the one that is asked."""
+TIMEOUT = 5.0  # seconds that one request may take
+HURRY = 1.0  # seconds that one request may take while a broker hangs, which may be the one that is asked
 _SERVERS = "bootstrap.servers"
 _QUIET = 0
 Values = Mapping[str, str | None]
@@ -43,8 +41,7 @@ PERMANENT = frozenset(
     }
 )
 _NO_LEADER = -1
-Refusal = tuple[str, str]
-"""The name of a code, and a text."""
+Refusal = tuple[str, str]  # the name of a code, and a text
 
 
 class Admin:

@@ -15,8 +15,7 @@ from safeproducer.kafka.native import KafkaError, KafkaException, NativeProducer
 _VALIDATOR = NativeProducer.__new__(NativeProducer)
 """Has no handle: its produce() checks the arguments as confluent_kafka does, and then says that it is closed."""
 Headers = list[tuple[Any, Any]]
-_ONE_BYTE, _TWO_BYTES = 63, 8191
-"""The longest length that takes so many bytes in a record."""
+_ONE_BYTE, _TWO_BYTES = 63, 8191  # the longest length that takes so many bytes in a record
 _LONGEST_TOPIC = 512
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 WAYS_OUT = {

@@ -14,8 +14,7 @@ from safeproducer.runtime import clock, forks
 from safeproducer.runtime.threads import allocate_lock
 
 _QUESTIONS = 3
-_QUESTION_EVERY = 0.1
-"""Seconds: the first may go to a connection that is about to end."""
+_QUESTION_EVERY = 0.1  # seconds: the first may go to a connection that is about to end
 _QUESTIONS_FOR = 10.0
 MEASURES = 2
 _MEASURE_FOR = 0.15

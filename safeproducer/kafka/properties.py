@@ -106,8 +106,7 @@ _OF_ONE_CLIENT = "debug error_cb log.queue logger statistics.interval.ms stats_c
 _LEFT_OUT = frozenset(_OF_A_PRODUCER.split() + _OF_ONE_CLIENT.split())
 HIDDEN = "***"
 LEAST = 4
-_BY_CHANCE = 8
-"""Shorter parts of a secret are met in other words by chance."""
+_BY_CHANCE = 8  # shorter parts of a secret are met in other words by chance
 _QUOTING = frozenset("\"'`=")
 _WORD = re.compile(r"[^\W\d_]+")
 _NUMBER = re.compile(r"[\d_]")

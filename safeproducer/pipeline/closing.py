@@ -148,12 +148,9 @@ class Closing:
         self._hooks = hooks
         self._info = info
         self.closers: dict[object, int] = {}
-        self._report: CloseReport | None = None
-        """The answer of close(), which counts once the engine is closed."""
-        self._ends: Release | None = None
-        """Native producers that end then."""
-        self._failed_before: int | None = None
-        """Records that had failed when a close() began to purge."""
+        self._report: CloseReport | None = None  # the answer of close(), which counts once the engine is closed
+        self._ends: Release | None = None  # native producers that end then
+        self._failed_before: int | None = None  # records that had failed when a close() began to purge
         self._loss_reported = False
 
     def close(self, timeout: float | None) -> CloseReport:

@@ -20,15 +20,13 @@ from safeproducer.runtime.threads import Notices, get_ident
 _SLICE = 0.01  # how long to wait on the direct lane while the others have records, too
 _LONG_SLICE = 0.05
 """While they have none, and can only tell of events; and on them, while another thread may use the direct one."""
-_ROUND_UP = 0.00099
-"""The client counts in whole milliseconds and drops the rest: another round for nothing."""
+_ROUND_UP = 0.00099  # the client counts in whole milliseconds and drops the rest: another round for nothing
 _POLLING = 0.05
 """An application that served within this time is there, and the sender leaves the serving to it. With all cores busy,
 one that serves every few milliseconds is late by 10 to 30, and the sender would take records off the direct path."""
 
 _BUSY = _PACE = 0.1  # from when on it is looked whether a native call is in a callback; and how many it runs
-_STUCK = 1.0
-"""Seconds from which a callback is told to keep others waiting."""
+_STUCK = 1.0  # seconds from which a callback is told to keep others waiting
 _QUICK = 1_000  # reports per second: those of an application that runs as many are not taken away from it
 
 _LINGER_OFF = 0.4  # seconds for which a round of flush() switches linger off: longer than the round
@@ -53,8 +51,7 @@ class Serving:
     _report_queue: ReportQueue
     _calls: Calls
     _notices: Notices
-    _limit: int | None
-    """Bytes of the buffer, None when that has no limit."""
+    _limit: int | None  # bytes of the buffer, None when that has no limit
     _served_at: float = 0.0
     _seen_at: float = 0.0
     _polls: int = 0

@@ -42,8 +42,7 @@ class ReportNumbers:
     def __init__(self) -> None:
         self.reports: dict[int, DeliveryCallback] = {}
         self.uses: defaultdict[int, int] = defaultdict(int)
-        self.observed = False
-        """Whether hooks ask for records."""
+        self.observed = False  # whether hooks ask for records
 
     def observe(self) -> None:
         self.observed = True

@@ -32,8 +32,7 @@ from safeproducer.runtime import clock
 
 _TOLD_WITHIN = 1.0
 """Seconds after which purged records are told as unknown: what is inside was not seen to be all in flight."""
-_INSIDE = 2.0
-"""Seconds for which a thread may be inside a native producer that failed: its statistics end any wait."""
+_INSIDE = 2.0  # seconds for which a thread may be inside a native producer that failed: its statistics end any wait
 
 
 class Former:

@@ -29,10 +29,8 @@ from safeproducer.runtime.patience import Patience, until
 from safeproducer.runtime.threads import allocate_lock, start_new_thread
 from safeproducer.settings.config import Settings
 
-MOST = 16
-"""Closed producers whose native producers are kept in one process."""
-SERVE_EVERY = 0.1
-"""Seconds: statistics pile up in what nobody serves, and tokens expire."""
+MOST = 16  # closed producers whose native producers are kept in one process
+SERVE_EVERY = 0.1  # seconds: statistics pile up in what nobody serves, and tokens expire
 _PATIENCE = 0.5
 """Seconds that a constructor waits for the threads of the former owner, and for the one that serves what is parked.
 More than any of them stays inside librdkafka, unless the machine is so busy that they are not run: see Patience."""
@@ -158,8 +156,7 @@ class Parking:
         self._begin()
 
     def _begin(self) -> None:
-        self._parked: dict[int, ParkedProducers] = {}
-        """By identity, the oldest first."""
+        self._parked: dict[int, ParkedProducers] = {}  # by identity, the oldest first
         self._leaving: deque[ParkedProducers] = deque()
         self._running = allocate_lock()
         self._work = forks.Work()

@@ -19,17 +19,12 @@ from safeproducer.runtime import clock
 from safeproducer.runtime.forks import Work
 from safeproducer.runtime.threads import WakeLock, allocate_lock, get_ident, start_new_thread
 
-LONGEST_SLEEP = 0.25
-"""Seconds: what rang while a signal handler prevented the ring is found by then."""
-LONGEST_REST = 1.0
-"""Seconds that the sender of an idle producer sleeps at most."""
-_AWAKE = float("inf")
-"""The sender may have looked already: whoever wakes it has it look again."""
+LONGEST_SLEEP = 0.25  # seconds: what rang while a signal handler prevented the ring is found by then
+LONGEST_REST = 1.0  # seconds that the sender of an idle producer sleeps at most
+_AWAKE = float("inf")  # the sender may have looked already: whoever wakes it has it look again
 _TURN_ENDS = 0.001
-_ROUND_UP = 0.00099
-"""librdkafka waits for whole milliseconds; less than one would be no wait."""
-_LEAST_PAUSE = 0.001
-"""What becomes due within this time is done in one turn, unless somebody rings."""
+_ROUND_UP = 0.00099  # librdkafka waits for whole milliseconds; less than one would be no wait
+_LEAST_PAUSE = 0.001  # what becomes due within this time is done in one turn, unless somebody rings
 _ANSWERED = 0.1
 _T = TypeVar("_T")
 
@@ -89,8 +84,7 @@ class Sender:
         self._alive = False
         self._finalized = False
         self._asleep_until = _AWAKE
-        self._due_at = 0.0
-        """When it wants to work; 0 while it does, or was woken."""
+        self._due_at = 0.0  # when it wants to work; 0 while it does, or was woken
         self.ident = 0
         self.at_work = Work()
 

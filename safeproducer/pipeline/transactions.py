@@ -19,8 +19,7 @@ from safeproducer.runtime import clock
 
 _TELLS, _LOOK = 5.0, 0.05
 """Seconds that statistics may take which tell an epoch: twice a second on a machine that is not busy."""
-_RESUMED = 1.0
-"""Seconds that a commit has at least which is called again."""
+_RESUMED = 1.0  # seconds that a commit has at least which is called again
 _TAKEN_OVER = (
     "another instance has registered this transactional.id since the last transaction of this one, which writes "
     "nothing more: its new epoch has fenced that instance, too, so start one of them anew"

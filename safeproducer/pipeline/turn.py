@@ -54,11 +54,9 @@ class Turns:
     _renewal: DirectRenewal | None
     _told: set[str] = field(default_factory=set)
     _accepted: int = 0
-    _since: float = 0.0
-    """When `_accepted` was seen to have grown last."""
+    _since: float = 0.0  # when `_accepted` was seen to have grown last
     _until: float = 0.0
-    _causes: frozenset[object] = frozenset()
-    """Causes that were logged and go on."""
+    _causes: frozenset[object] = frozenset()  # causes that were logged and go on
     _longest: float = LONGEST_SLEEP
 
     @property

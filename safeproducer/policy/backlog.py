@@ -62,8 +62,7 @@ class Backlogs:
 
     def __init__(self) -> None:
         self._by_tp: dict[TopicPartition, _Backlog] = {}
-        self._open: dict[TopicPartition, _Backlog] = {}
-        """Those that had a backlog at their last look, or have one."""
+        self._open: dict[TopicPartition, _Backlog] = {}  # those that had a backlog at their last look, or have one
         self._earliest: float | None = None
         self._outdated = False
         self._idle_at = self._looked_at = 0.0

@@ -18,10 +18,8 @@ from safeproducer.policy.hold_reason import HoldReason as Why
 from safeproducer.policy.types import NEVER
 from safeproducer.policy.window import MOST
 
-LOOK_AGAIN = 0.01
-"""How soon to look again when nothing tells of the change that is waited for."""
-_LEADER_COMES = 0.1
-"""Seconds between two looks whether the leader is known: it may be one that does not throttle."""
+LOOK_AGAIN = 0.01  # how soon to look again when nothing tells of the change that is waited for
+_LEADER_COMES = 0.1  # seconds between two looks whether the leader is known: it may be one that does not throttle
 LONGEST_DEPTH = 3
 """In-flight batches of one partition inside librdkafka at once: one on its way and full ones behind it, so that the
 next one leaves without waiting for Python."""
@@ -288,5 +286,4 @@ def depth(ack_time: float | None, longest_wait: float) -> int:
     return max(1, min(LONGEST_DEPTH, int(longest_wait / 2 / max(ack_time, 1e-6))))
 
 
-TURN: Final = Hold(None, Why.TURN)
-"""The sender has not looked at the partition yet."""
+TURN: Final = Hold(None, Why.TURN)  # the sender has not looked at the partition yet

@@ -17,13 +17,10 @@ from math import ceil
 
 from safeproducer.policy.types import NEVER
 
-_SHORTEST = 0.001
-"""Seconds: no clock and no linger is finer."""
+_SHORTEST = 0.001  # seconds: no clock and no linger is finer
 HOUR = 3600.0
-LONGEST_IDLE = 60.0
-"""Seconds after which a lane that was not needed is given up, if that is all there is to it."""
-SHARE = 1 / 4
-"""Share of an hour's producer IDs for lanes that are re-created."""
+LONGEST_IDLE = 60.0  # seconds after which a lane that was not needed is given up, if that is all there is to it
+SHARE = 1 / 4  # share of an hour's producer IDs for lanes that are re-created
 
 
 def needed(under_way: int, waiting: int, waited: float, ack_time: float, linger: float, batch: int) -> int:

@@ -12,11 +12,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from struct import unpack_from
 
-ANY = -1
-"""librdkafka would choose at random, or stay with its sticky partition: the record may go anywhere."""
+ANY = -1  # librdkafka would choose at random, or stay with its sticky partition: the record may go anywhere
 
-DEFAULT = "consistent_random"
-"""librdkafka's partitioner when `partitioner` is not set."""
+DEFAULT = "consistent_random"  # librdkafka's partitioner when `partitioner` is not set
 
 Partitioner = Callable[[bytes | None, int], int]
 """(key, partition count) -> partition or ANY. The count must be at least 1."""

@@ -25,8 +25,7 @@ WAITS: Final = 0
 ON_PROBATION: Final = 1
 FREE: Final = 2
 
-Answers = tuple[int, ...]
-"""Records of a partition that were delivered so far, and that failed."""
+Answers = tuple[int, ...]  # records of a partition that were delivered so far, and that failed
 Asked = Callable[[TopicPartition], Answers]
 
 

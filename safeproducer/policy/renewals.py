@@ -13,16 +13,13 @@ from typing import NamedTuple
 from safeproducer.policy.types import NEVER
 
 HOUR = 3600.0
-SHARE = 1 / 4
-"""Share of an hour's producer IDs."""
+SHARE = 1 / 4  # share of an hour's producer IDs
 SHORTEST, LONGEST = 0.1, 5.0
 """Seconds between two; it doubles until a record of the topic that caused them is acknowledged."""
-ALONE = 3
-"""So many in a row that one topic caused; from then on it waits, and no other."""
+ALONE = 3  # so many in a row that one topic caused; from then on it waits, and no other
 LATEST = 32_000
 """A producer ID has 32 768 epochs. librdkafka goes on at 0 behind the last one, and brokers refuse each batch then."""
-FENCED = 3
-"""Batches in a row that are answered by an error of the producer ID are no accident."""
+FENCED = 3  # batches in a row that are answered by an error of the producer ID are no accident
 
 
 class Renewals:

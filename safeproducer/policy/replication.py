@@ -29,8 +29,7 @@ _REMOVE = "If no move runs, remove both lists of throttled replicas of {}, and t
 WINDOW = 11.0  # seconds over which a broker measures a rate (replication.quota.window.num x .size.seconds)
 FETCH, ANSWER = 1 << 20, 10 << 20
 """Bytes of a partition, and of all, in a fetch (replica.fetch.max.bytes, replica.fetch.response.max.bytes)."""
-Moves = Mapping[TopicPartition, tuple[frozenset[int], frozenset[int]]]
-"""Partition -> its sources and its destinations."""
+Moves = Mapping[TopicPartition, tuple[frozenset[int], frozenset[int]]]  # partition -> its sources and its destinations
 Brokers = Mapping[TopicPartition, Iterable[int]]
 MINIMUM, LAG_TIME = "min.insync.replicas", "replica.lag.time.max.ms"
 

@@ -11,12 +11,9 @@ from typing import Final
 
 TopicPartition = tuple[str, int]
 NEVER: Final = float("inf")
-DIRECT_LANE = -1
-"""The number of the direct lane, beside those of the batch lanes."""
-UNPLACED = -1
-"""The partition of a record that has none yet."""
-ALWAYS_FREE = 0.5
-"""Below this part of the buffer nobody is refused."""
+DIRECT_LANE = -1  # the number of the direct lane, beside those of the batch lanes
+UNPLACED = -1  # the partition of a record that has none yet
+ALWAYS_FREE = 0.5  # below this part of the buffer nobody is refused
 
 
 class Lack(IntEnum):

@@ -21,8 +21,7 @@ TOPIC_CONFIG: Final = "producer.state.batches.to.retain"
 BROKER_CONFIG: Final = "log.producer.state.batches.to.retain"
 LEAST = 5
 """Batches that every broker since Kafka 0.11 remembers; librdkafka relies on them. No config may be less."""
-MOST = 1000
-"""The highest value of safeproducer.window."""
+MOST = 1000  # the highest value of safeproducer.window
 NOT_ASKED = "its leader has not been asked yet"
 
 

@@ -19,14 +19,11 @@ from safeproducer.runtime import clock
 original = clock.copied("_thread")
 """Threads and their locks. In the module itself gevent, eventlet or others may have put greenlets in place of threads:
 the wait of one would stop all of them."""
-_WAITS = 1.0
-"""Seconds, at most: a hook may wait for what the forking thread holds."""
-_WIPE_ON_FORK = 18
-"""Linux's MADV_WIPEONFORK, which the standard library does not name."""
+_WAITS = 1.0  # seconds, at most: a hook may wait for what the forking thread holds
+_WIPE_ON_FORK = 18  # Linux's MADV_WIPEONFORK, which the standard library does not name
 _all: set[weakref.ref[Work]] = set()
 """A plain set: iterating over a WeakSet raises an error when another thread adds to it meanwhile."""
-_stopped: dict[int, list[Work]] = {}
-"""The work that a fork waits for, by the thread that forks."""
+_stopped: dict[int, list[Work]] = {}  # the work that a fork waits for, by the thread that forks
 _renewals: list[Callable[[], object]] = []
 Native = TypeVar("Native")
 _natives: set[weakref.ref[Any]] = set()
@@ -87,8 +84,7 @@ def _mark() -> _Number | mmap.mmap:
     return page
 
 
-here = _mark()
-"""`here[0]` is true until a fork: the kernel empties that page in a child."""
+here = _mark()  # `here[0]` is true until a fork: the kernel empties that page in a child
 
 
 def spare_in_children(native: Native) -> Native:

@@ -35,12 +35,9 @@ def _added_to(codes: set[CodeType]) -> Callable[[_Function], _Function]:
     return decorator
 
 
-calls_natively = _added_to(_native_callers)
-"""The function makes native calls that run callbacks."""
-runs_reports = _added_to(_reporters)
-"""The function runs without a native call what native calls run, too."""
-called_natively = _added_to(_natively_called)
-"""Native calls run the function as a callback."""
+calls_natively = _added_to(_native_callers)  # the function makes native calls that run callbacks
+runs_reports = _added_to(_reporters)  # the function runs without a native call what native calls run, too
+called_natively = _added_to(_natively_called)  # native calls run the function as a callback
 
 
 def in_callback() -> bool:

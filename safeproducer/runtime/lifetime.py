@@ -17,8 +17,7 @@ _alive: dict[int, tuple[weakref.ref[Any], Callable[[Any], None], Callable[[Any, 
 """By identity, because a subclass may say when its instances are equal, and that they have no hash."""
 EXIT = "interpreter exit"
 _last: list[Callable[[], object]] = []
-_finalized = 0
-"""The process, a child of multiprocessing, whose end is listened to."""
+_finalized = 0  # the process, a child of multiprocessing, whose end is listened to
 
 
 def enrol(

@@ -20,19 +20,15 @@ from safeproducer.runtime import clock
 from safeproducer.runtime.forks import Work, original
 from safeproducer.runtime.log import logger
 
-_LONGEST_WAIT = 3600.0
-"""Seconds: a lock refuses to wait for ever in so many words, and who waits looks again."""
+_LONGEST_WAIT = 3600.0  # seconds: a lock refuses to wait for ever in so many words, and who waits looks again
 allocate_lock: Callable[[], Any] = original.allocate_lock
 start_new_thread: Callable[..., int] = original.start_new_thread
-get_ident: Callable[[], int] = original.get_ident
-"""The number of the thread, not of the greenlet."""
+get_ident: Callable[[], int] = original.get_ident  # the number of the thread, not of the greenlet
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0
-_STARTS_WITHIN = 1.0
-"""Seconds after which a start that was interrupted counts as none."""
+_STARTS_WITHIN = 1.0  # seconds after which a start that was interrupted counts as none
 _LOOK = 0.001
-MOST = 1000
-"""Notices that wait behind one that does not end; the oldest go."""
+MOST = 1000  # notices that wait behind one that does not end; the oldest go
 Trouble = Callable[[str, str], None]
 """(what it is about, a sentence): something that is tried again later; only the first of its kind is told."""
 

@@ -22,8 +22,7 @@ class Totals(Generic[Key]):
         self._renew()
 
     def _renew(self) -> None:
-        self.told: dict[Key, float] = {}
-        """The most that each sum has been."""
+        self.told: dict[Key, float] = {}  # the most that each sum has been
         self._known: tuple[dict[int, weakref.ref[Any]], dict[Key, float]] = {}, {}
         self._process = os.getpid()
 

@@ -20,8 +20,7 @@ from safeproducer.settings.id_settings import IdSettings
 from safeproducer.settings.own_settings import OWN_PREFIX, shown
 
 _BACKPRESSURE = "queue.buffering.backpressure.threshold"
-_MOST_BACKPRESSURE = 1_000_000
-"""The most that librdkafka takes."""
+_MOST_BACKPRESSURE = 1_000_000  # the most that librdkafka takes
 _EVENT_CALLBACKS = {
     "error_cb": ConfigurationTypeError,
     "throttle_cb": ConfigurationValueError,

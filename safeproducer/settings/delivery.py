@@ -25,15 +25,13 @@ one that gets older in the middle of handing over splits the batch."""
 
 STATISTICS_MS = 500
 _LEAST_TICK_MS = 20
-_TICK_SHARE = 1 / 8
-"""The share of message.timeout.ms between two statistics, at most."""
+_TICK_SHARE = 1 / 8  # the share of message.timeout.ms between two statistics, at most
 _LINGER_MS = 5
 LISTEN_TO = "eos"
 """librdkafka's debug context for a lane's producer ID: a line at each change of its state, none for a record."""
 _LONGEST_TIMEOUT_MS = 2_147_483_647
 _MOST_MESSAGE_BYTES = 1_000_000_000
-_REQUEST_BYTES = 300
-"""Bytes that a request takes beside its records, at most."""
+_REQUEST_BYTES = 300  # bytes that a request takes beside its records, at most
 _SPARSE = "enable.sparse.connections"
 _IN_FLIGHT = "max.in.flight.requests.per.connection"
 RANGES = {
@@ -47,8 +45,7 @@ RANGES = {
     "statistics.interval.ms": (0, 86_400_000),
 }
 """librdkafka's own bounds of the settings that are replaced here."""
-_REAL = frozenset({"linger.ms"})
-"""Those that are no whole numbers."""
+_REAL = frozenset({"linger.ms"})  # those that are no whole numbers
 ALIAS = {"queue.buffering.max.ms": "linger.ms", "delivery.timeout.ms": "message.timeout.ms"}
 """librdkafka's second names of what is replaced here."""
 
@@ -59,8 +56,7 @@ class BufferSize:
 
     records: int | None
     bytes: int | None
-    record_bytes: int
-    """Most bytes of one record."""
+    record_bytes: int  # most bytes of one record
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +80,13 @@ class SendConfig:
     retry_backoff: float
     socket_timeout: float
     partitioning: Partitioning
-    statistics_ms: int
-    """How often the user's stats_cb is called; 0 = never."""
+    statistics_ms: int  # how often the user's stats_cb is called; 0 = never
     idempotent: bool
     transactional: bool
     connection_cap: int | None
     """How many batches a broker may have unresolved, when the user set max.in.flight.requests.per.connection."""
     metadata_refresh: float
-    acks: int
-    """How many replicas acknowledge a write; -1: all that are in sync."""
+    acks: int  # how many replicas acknowledge a write; -1: all that are in sync
 
     @cached_property
     def mode(self) -> Mode:

@@ -42,8 +42,7 @@ Expiry = Literal["guard", "warn", "off"]
 Replication = Literal["auto", "off"]
 Fatal = Literal["stop", "renew"]
 FatalHeld = Literal["send", "fail"]
-_LONGEST_EXPIRY_MS = 2_147_483_647
-"""Milliseconds: the largest producer.id.expiration.ms that Kafka takes."""
+_LONGEST_EXPIRY_MS = 2_147_483_647  # milliseconds: the largest producer.id.expiration.ms that Kafka takes
 
 Choice = TypeVar("Choice", bound=str)
 
@@ -54,22 +53,16 @@ class OwnSettings:
 
     mode: Mode = "auto"
     ordering: Ordering = "partition"
-    lanes: int | None = None
-    """How many batch lanes; None for as many as are of use."""
+    lanes: int | None = None  # how many batch lanes; None for as many as are of use
     window: int | None = None
     """How many batches of a partition may be unresolved; None for what its leader announces (KIP-1269)."""
     max_block: float = 0.0
     producer_ids_per_hour: int = DEFAULT_PRODUCER_IDS_PER_HOUR
-    expiry: Expiry = "guard"
-    """Decides about a retry whose producer ID its leader may have forgotten (KIP-854)."""
-    expiry_ms: int | None = None
-    """For how long leaders remember it; None for what they say."""
-    replication: Replication = "auto"
-    """Whether brokers are asked how far replicas are, and what limits them (KIP-73)."""
-    fatal: Fatal = "stop"
-    """Whether another native producer follows one that met a fatal error."""
-    fatal_held: FatalHeld = "send"
-    """Whether what waits behind a record that ended with unknown outcome then is sent."""
+    expiry: Expiry = "guard"  # decides about a retry whose producer ID its leader may have forgotten (KIP-854)
+    expiry_ms: int | None = None  # for how long leaders remember it; None for what they say
+    replication: Replication = "auto"  # whether brokers are asked how far replicas are, and what limits them (KIP-73)
+    fatal: Fatal = "stop"  # whether another native producer follows one that met a fatal error
+    fatal_held: FatalHeld = "send"  # whether what waits behind a record that ended with unknown outcome then is sent
 
     def refuse_contradictions(self, idempotent: bool, transactional: bool) -> None:
         """Several lanes cannot keep the order of a partition, and lanes that are not used would only cost."""

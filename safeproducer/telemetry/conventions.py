@@ -18,11 +18,9 @@ SERVER_ADDRESS = "server.address"
 SERVER_PORT = "server.port"
 ERROR_TYPE = "error.type"
 BATCH_COUNT = "messaging.batch.message_count"
-FAILED_COUNT = "safeproducer.batch.failed_count"
-"""How many of these messages failed, were refused or lost."""
+FAILED_COUNT = "safeproducer.batch.failed_count"  # how many of these messages failed, were refused or lost
 
-RECORD_LOST = "delivery_report_lost"
-"""`error.type` of a record that went away without a delivery report."""
+RECORD_LOST = "delivery_report_lost"  # `error.type` of a record that went away without a delivery report
 
 SENT = "messaging.client.sent.messages"
 DURATION = "messaging.client.operation.duration"
@@ -52,13 +50,11 @@ BROKER_RTT = "safeproducer.broker.rtt"
 OUTCOME = "safeproducer.outcome"
 HOLD_REASON = "safeproducer.hold.reason"
 """A `HoldReason`; of a span the one for which its record waited longest before librdkafka had it."""
-HOLD_DURATION = "safeproducer.hold.duration"
-"""For how many seconds it waited in all."""
+HOLD_DURATION = "safeproducer.hold.duration"  # for how many seconds it waited in all
 WINDOW_SOURCE = "safeproducer.window.source"
 PRINCIPAL = "safeproducer.principal"
 TRANSACTIONAL_ID = "safeproducer.transactional_id"
-DOUBT = "safeproducer.doubt"
-"""Of a transaction, why the next one has a new producer epoch."""
+DOUBT = "safeproducer.doubt"  # of a transaction, why the next one has a new producer epoch
 
 
 def error_type(error: KafkaError | BaseException) -> str:

@@ -14,11 +14,9 @@ from safeproducer.runtime.log import logger
 from safeproducer.telemetry import conventions as names
 
 Attributes = tuple[tuple[str, str | int], ...]
-Figure = tuple[str, Attributes, float]
-"""(name of the instrument, attributes, value)."""
+Figure = tuple[str, Attributes, float]  # (name of the instrument, attributes, value)
 
-LOST = "lost"
-"""The outcome of a record that went away without a delivery report."""
+LOST = "lost"  # the outcome of a record that went away without a delivery report
 OUTCOMES = ("delivered", "not_written", "unknown", LOST)
 OTHER = "_OTHER"
 SENDS: Attributes = ((names.SYSTEM, "kafka"), (names.OPERATION_NAME, "send"))

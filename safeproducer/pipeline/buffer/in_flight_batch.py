@@ -103,8 +103,7 @@ class BatchReports:
         self.failed = 0
         self.rejections: list[QuotaRejection] = []
         self.partitions: set[int | None] = set()
-        self._passed = 0
-        """How many of librdkafka's reports were passed on, or swallowed."""
+        self._passed = 0  # how many of librdkafka's reports were passed on, or swallowed
         self._expired = 0
 
     def keep(self, report: DeliveryCallback, message: Message) -> None:
@@ -196,8 +195,7 @@ class InFlightBatch:
         self.broker = broker
         count = self.left = len(records)
         size = sum([record[SIZE] for record in records])
-        self.bytes = size - OVERHEAD * count
-        """Bytes of keys, values and headers."""
+        self.bytes = size - OVERHEAD * count  # bytes of keys, values and headers
         self.runs: list[tuple[int, int]] = []
         self.expired = self._flushes = 0
         self.reports = BatchReports(sinks, size // (count or 1), tp)

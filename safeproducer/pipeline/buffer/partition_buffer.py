@@ -16,10 +16,8 @@ from safeproducer.policy.pacing import AckTime
 from safeproducer.policy.types import NEVER, TopicPartition
 
 _NEAR_MS = 8191
-_FAR_TIMES = 3
-"""Bytes more that a time takes beyond that distance, up to 24 days."""
-MOST_OVERHEAD = 36
-"""What librdkafka counts, and what the number of headers and an application's own times may take up."""
+_FAR_TIMES = 3  # bytes more that a time takes beyond that distance, up to 24 days
+MOST_OVERHEAD = 36  # what librdkafka counts, and what the number of headers and an application's own times may take up
 
 Times = dict[tuple[TopicPartition, str], tuple[int, float]]
 """(partition, reason) -> (1 if it waits for it now, ends of the waits for it minus their beginnings, in seconds)."""

@@ -89,8 +89,7 @@ class ClientEvents:
         self.client_id, self._servers = settings.client_id, settings.bootstrap_servers
         self._updates = updates
         self._ticks_per_statistics = settings.delivery.ticks_per_statistics
-        self.listens = settings.delivery.listens
-        """Whether there are log lines that the application does not see."""
+        self.listens = settings.delivery.listens  # whether there are log lines that the application does not see
         self.unseen: dict[int, int] = {}
         """Statistics and log lines that the application did not ask for and did not see, by the thread that served
         them: what another thread serves, the sender above all, is not in the count of this one's poll(). Threads that

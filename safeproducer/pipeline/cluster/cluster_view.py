@@ -67,13 +67,11 @@ class Partitions:
         self._counts: dict[str, tuple[int, float]] = {}
         """(number of partitions, when the metadata that says so came); 0 when there is no such topic."""
         self._infos: dict[TopicPartition, PartitionInfo] = {}
-        self._leads: dict[int, int] = {}
-        """Broker -> how many partitions it leads."""
+        self._leads: dict[int, int] = {}  # broker -> how many partitions it leads
         self._sticky_choice: dict[str, tuple[int, float]] = {}
         self.looked_at: dict[str, float] = {}
         """Topic -> when the last answer that tells its replicas was asked for, until Replication takes note."""
-        self.alive: Mapping[int, str] = {}
-        """Living brokers -> their addresses, by the last answer."""
+        self.alive: Mapping[int, str] = {}  # living brokers -> their addresses, by the last answer
         self.missing: dict[str, str] = {}
         """Topic that is not there, or not any more -> that, as a clause with the name most like it. An answer or
         an acknowledgement ends it: librdkafka keeps what it knows of a topic for a while."""
@@ -192,23 +190,17 @@ class ClusterView:
         self.throttle = throttle
         self._only_batch_lanes = delivery.only_batch_lanes
         self.holds_back, self.spreads = delivery.holds_back, delivery.spreads
-        self.statistics: dict[int, Statistics] = {}
-        """The last ones of the direct lane and of the first batch lane."""
+        self.statistics: dict[int, Statistics] = {}  # the last of the direct lane and of the first batch lane
         self._asked_at: dict[str, float] = {}
         """When a topic's metadata were asked for last, beside what librdkafka does."""
         self._brokers: dict[int, BrokerInfo] = {}
-        self.configs: dict[str | int, Configs] = {}
-        """By topic and by broker."""
-        self.attempts: dict[TopicPartition, Attempts] = {}
-        """Attempts that leaders refuse for now, by partition."""
+        self.configs: dict[str | int, Configs] = {}  # by topic and by broker
+        self.attempts: dict[TopicPartition, Attempts] = {}  # attempts that leaders refuse for now, by partition
         self.replicas: dict[TopicPartition, tuple[ReplicationSnapshot, float, float]] = {}
         """What Replication found then; since when it has been so, and when brokers were asked."""
-        self.listed = set[str]()
-        """Topics with a list of throttled replicas."""
-        self.errors: dict[tuple[int | None, bool], ClientError] = {}
-        """The last one of each broker."""
-        self.calls: dict[str, Call] = {}
-        """Methods that wait for the coordinator of transactions."""
+        self.listed = set[str]()  # topics with a list of throttled replicas
+        self.errors: dict[tuple[int | None, bool], ClientError] = {}  # the last one of each broker
+        self.calls: dict[str, Call] = {}  # methods that wait for the coordinator of transactions
 
     def update(self, lane: int, statistics: Statistics) -> None:
         """Leaders, partition counts and connections from statistics of the direct lane or the first batch lane."""

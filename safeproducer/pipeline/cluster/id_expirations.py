@@ -49,10 +49,8 @@ class OldTimestamps:
     """
 
     def __init__(self) -> None:
-        self._ages: dict[str, float] = {}
-        """By topic, how old the oldest timestamp was when it was produced, in seconds."""
-        self._settled: set[str] = set()
-        """Topics that were told of, or that keep the broker's time."""
+        self._ages: dict[str, float] = {}  # by topic, how old the oldest timestamp was when it was produced, in seconds
+        self._settled: set[str] = set()  # topics that were told of, or that keep the broker's time
         self._broker_time: set[str] = set()
         self._last: dict[str, tuple[float, float]] = {}
         """By topic, when a timestamp of more than `age` came last, and the oldest of them."""

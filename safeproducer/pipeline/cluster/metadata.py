@@ -41,8 +41,7 @@ _SLICE = 0.1
 _DELAY = 0.01  # librdkafka connects to a broker it has heard of no sooner than 50 ms after it was made
 _LOOKS_AGAIN = 0.15  # seconds from one question for a topic that may be made just now to the next
 _CREATED_WITHIN = 0.85  # seconds that brokers take to create a topic (auto.create.topics.enable), or to tell of it
-_LOOK, NO_LANE = -3, -2
-"""In place of the number of a lane: the first one, for replicas only; none of them."""
+_LOOK, NO_LANE = -3, -2  # in place of the number of a lane: the first one, for replicas only; none of them
 _PATIENCE = 10.0  # seconds; brokers that were away for longer may take half a second more
 _all: weakref.WeakSet[FirstQuestion] = weakref.WeakSet()
 
@@ -142,12 +141,10 @@ class Metadata(BackgroundThread):
     _make: Callable[[], Admin]
     _trouble: Trouble = lambda kind, what: None
     _missing: MutableMapping[str, str] = field(default_factory=dict)
-    _missed: dict[str, float] = field(default_factory=dict)
-    """Topic -> when it was first not there."""
+    _missed: dict[str, float] = field(default_factory=dict)  # topic -> when it was first not there
     _wanted: dict[tuple[str, int | None], float] = field(default_factory=dict)
     """Topic and lane, None for the first one -> since when."""
-    _alone: set[str] = field(default_factory=set)
-    """Topics that no bunch is to have."""
+    _alone: set[str] = field(default_factory=set)  # topics that no bunch is to have
     _hurries: bool = False
     _patience: float = _ASK_FOR
     _stopped: InterruptSafeEvent = field(default_factory=InterruptSafeEvent)

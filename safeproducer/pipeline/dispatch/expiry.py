@@ -71,8 +71,7 @@ class Expiry:
     _refusal_of: Callable[[Exception], object]
     expirations: IdExpirations
     _look_at: float = 0.0
-    _failing: tuple[int, str] | None = None
-    """The error with which all that waits is to fail."""
+    _failing: tuple[int, str] | None = None  # the error with which all that waits is to fail
     _asked_back: deque[tuple[Ticket, object, Callable[[bool], object]]] = field(default_factory=deque)
 
     def fail_soon(self, code: int, reason: str) -> None:

@@ -15,13 +15,10 @@ from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
 
 _FIRST_AGAIN = 0.02
-_REST_SERVED = 0.02
-"""Seconds within which the reports of one answer are served, however many they are."""
+_REST_SERVED = 0.02  # seconds within which the reports of one answer are served, however many they are
 _EARLY_AGAIN = (0.005, 0.02)
-_EARLY = 0.002
-"""A flush trigger that is due so soon goes with others."""
-_MANY = 16
-"""Partial batches, from which several answers of a broker are awaited in one flush trigger."""
+_EARLY = 0.002  # a flush trigger that is due so soon goes with others
+_MANY = 16  # partial batches, from which several answers of a broker are awaited in one flush trigger
 _SELDOM = 0.1
 """What is not answered for long is flushed now and then: librdkafka may have it in its queue again, for another try."""
 

@@ -20,8 +20,7 @@ from safeproducer.policy.types import DIRECT_LANE, NEVER, UNPLACED, TopicPartiti
 from safeproducer.producer_ids.gate import Gate
 from safeproducer.runtime import clock
 
-_MANY = 20
-"""Partitions for each broker: as many full batches as its connection takes in four round trips."""
+_MANY = 20  # partitions for each broker: as many full batches as its connection takes in four round trips
 _OF_LEADERS = HoldReason.LEADER_SILENT, HoldReason.OUTDATED_METADATA, HoldReason.FIRST_ACKNOWLEDGEMENT
 _NEVER_HELD = PartitionFacts(must_batch=False)
 
@@ -40,8 +39,7 @@ class HoldFacts:
         self.lane_ready = False
         self.times: Times = {}
         self.buffers: dict[TopicPartition, PartitionBuffer] = {}
-        self._held_until: Mapping[int, float] = {}
-        """Broker -> until when all its partitions are held at least."""
+        self._held_until: Mapping[int, float] = {}  # broker -> until when all its partitions are held at least
         self.apart: dict[TopicPartition, float] = {}
         """Until when a partition waits alone whose batches made native producers fail; UNPLACED: all of the topic."""
         self._told: dict[tuple[TopicPartition, str], float] = {}

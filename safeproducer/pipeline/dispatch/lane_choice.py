@@ -24,8 +24,7 @@ from safeproducer.policy.window import LEAST
 from safeproducer.settings.delivery import SendConfig
 
 _PILED_UP = 3
-_PROBES = 5
-"""Batches at a time to a broker that is probed: librdkafka's max.in.flight.requests.per.connection."""
+_PROBES = 5  # batches at a time to a broker that is probed: librdkafka's max.in.flight.requests.per.connection
 
 
 @dataclass(eq=False)

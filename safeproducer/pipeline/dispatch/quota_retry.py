@@ -20,8 +20,7 @@ from safeproducer.policy.types import NEVER, TopicPartition
 from safeproducer.settings.delivery import SendConfig
 
 TIMEOUT = "message.timeout.ms"
-_STATISTICS_COME = 1.2
-"""Seconds within which a lane's next statistics are served."""
+_STATISTICS_COME = 1.2  # seconds within which a lane's next statistics are served
 
 
 def is_late(rejected: RejectedPartition) -> bool:

@@ -27,10 +27,8 @@ from safeproducer.runtime.log import logger
 from safeproducer.settings.delivery import SendConfig
 
 _BLOCK = HoldReason.LEADER_SILENT, HoldReason.UNKNOWN_TOPIC, HoldReason.NO_BROKER
-_BY_OTHERS = HoldReason.EXPIRY, HoldReason.SEQUENCE_GAP
-"""Reasons that other partitions give."""
-_SERVES = 3.0
-"""Seconds after its last answer for which a broker is not silent: statistics tell of it twice a second."""
+_BY_OTHERS = HoldReason.EXPIRY, HoldReason.SEQUENCE_GAP  # reasons that other partitions give
+_SERVES = 3.0  # seconds after its last answer for which a broker is not silent: statistics tell of it twice a second
 _SHARES = 64
 """A share of the buffer is looked at each time another part of so many is filled: it costs more than the record."""
 
@@ -59,8 +57,7 @@ class RecordBuffer:
     """Records that the sender has taken from a partition buffer and not given to a lane yet."""
     _maybe_direct_at: float = -NEVER
     """When a record of any partition went directly last: of a new one, too, while librdkafka places it."""
-    given_directly_at: float = -NEVER
-    """When the intake or the sender last gave a record to the direct lane."""
+    given_directly_at: float = -NEVER  # when the intake or the sender last gave a record to the direct lane
     _room: list[float] = field(default_factory=lambda: [0, 0.0])
     """How much more is accepted, in records and bytes, before the shares of the buffer are looked at again."""
     room_wanted: deque[tuple[Callable[[], object], int, int]] = field(default_factory=deque)

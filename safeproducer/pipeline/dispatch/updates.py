@@ -19,19 +19,14 @@ from safeproducer.runtime import clock
 from safeproducer.settings.delivery import SendConfig
 
 _BATCH_LANE = 0
-_IDLE_AFTER = 3
-"""Statistics of an idle producer that are read before any is skipped."""
-_IDLE_READS = 100_000
-"""Then it rests so many times longer than it takes to read them."""
-_READS = 99
-"""In use it rests so many times longer: to read costs 1 % of the time at most."""
+_IDLE_AFTER = 3  # statistics of an idle producer that are read before any is skipped
+_IDLE_READS = 100_000  # then it rests so many times longer than it takes to read them
+_READS = 99  # in use it rests so many times longer: to read costs 1 % of the time at most
 _READS_IN_NEED, _QUICK = 9, 0.005
 """While records are held, have failed or are to be proven: a tenth of the time, beyond a reading of so many seconds."""
 _LONGEST_REST = 5.0
-_REST_SHARE = 1 / 8
-"""Of message.timeout.ms: the age of records in the direct lane is known to a rest."""
-_IDLE_READS_WITH_WINDOWS = 5_000
-"""Where windows are asked for: what a leader said is known for a minute only."""
+_REST_SHARE = 1 / 8  # of message.timeout.ms: the age of records in the direct lane is known to a rest
+_IDLE_READS_WITH_WINDOWS = 5_000  # where windows are asked for: what a leader said is known for a minute only
 
 
 class ClientUpdates:
@@ -53,8 +48,7 @@ class ClientUpdates:
         self._batch_statistics: Statistics | None = None
         self._skipped: tuple[int, str] | None = None
         self._idle = self._accepted = 0
-        self._last_read = (0.0, 0.0)
-        """(when it ended, how long it took, that of both lanes together)."""
+        self._last_read = (0.0, 0.0)  # (when it ended, how long it took, that of both lanes together)
         self._clock = LibrdkafkaClock()
 
     def connect(self, hold: Callable[[], object]) -> None:

@@ -30,8 +30,7 @@ from safeproducer.runtime import clock
 
 _ACQUIRED = "Acquired "
 _ID = re.compile(r"Acquired PID\{Id:(\d+)")
-_EARLIEST = 0.95
-"""Of the usual time, when the answer is looked for first."""
+_EARLIEST = 0.95  # of the usual time, when the answer is looked for first
 Refuse = Callable[[PartitionBuffer, HeldRecord, KafkaError], None]
 
 
@@ -80,8 +79,7 @@ class BatchLane(Lane):
         self.client = client
         self.log = log
         self.permit = permit
-        self.refused: list[HeldRecord] = []
-        """Records that it did not take because it has failed."""
+        self.refused: list[HeldRecord] = []  # records that it did not take because it has failed
         self.used_at = clock.monotonic()
         self._sinks = sinks
         self.counts = RequestCounts(new)

@@ -21,8 +21,7 @@ from safeproducer.policy.types import DIRECT_LANE, NEVER, TopicPartition
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import SendConfig
 
-_OLD_SHARE = 1 / 3
-"""A record in the lane that is older than this share of its time: its partition takes no more."""
+_OLD_SHARE = 1 / 3  # a record in the lane that is older than this share of its time: its partition takes no more
 
 
 class BatchCount(NamedTuple):

@@ -126,8 +126,7 @@ class Renewing:
     count: int = 0
     due: float | None = None
     end: KafkaError | None = None
-    waiting: list[LaneFailure] = field(default_factory=list)
-    """Those that are not replaced."""
+    waiting: list[LaneFailure] = field(default_factory=list)  # failures whose native producer is not replaced yet
     causes: Counter[str] = field(default_factory=Counter)
     _granted: LanePermit | None = None
     _ask_at: float = 0.0

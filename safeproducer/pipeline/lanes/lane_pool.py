@@ -30,10 +30,8 @@ from safeproducer.settings.delivery import SendConfig
 MakeNative = Callable[[LaneLog | None], NativeProducer]
 """Makes the native producer of a batch lane; with a LaneLog that does not tell it is one more, without statistics."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
-_SHORTEST_WAIT = 0.001
-"""How long to wait at least for an answer that is late: others may come before it."""
-_LATE = 0.1
-"""The later it is, the longer the wait: nobody answers, or on another lane."""
+_SHORTEST_WAIT = 0.001  # how long to wait at least for an answer that is late: others may come before it
+_LATE = 0.1  # the later it is, the longer the wait: nobody answers, or on another lane
 _LONGEST_WAIT = 0.02
 _ALL_EVERY = 0.25
 _BUSY_EVERY = 0.02
@@ -131,14 +129,12 @@ class LanePool:
         fixed = delivery.own.lanes
         self._idle = IdleLanes(fixed, delivery.own.producer_ids_per_hour if delivery.idempotent else None)
         self._lanes: list[BatchLane] = []
-        self.living: list[BatchLane] = []
-        """Those that are not to be replaced."""
+        self.living: list[BatchLane] = []  # lanes that are not to be replaced
         self._login: tuple[str, str] | None = None
         self._tells = delivery.only_batch_lanes
         """Whether the first lane tells the application of the cluster: there is no direct lane."""
         self.completed, self.refused_topics = sinks.completed, sinks.refused_topics
-        self._gone = 0, 0
-        """Batches and splits of lanes that are no more."""
+        self._gone = 0, 0  # batches and splits of lanes that are no more
         self.wanted = fixed or 1
         self._all_due = self._busy_due = 0.0
         self._ids_asked_for = True

@@ -23,8 +23,7 @@ from safeproducer.policy.renewals import Session
 from safeproducer.runtime import clock, forks, interrupts
 from safeproducer.settings.config import Settings, explain_refusal
 
-_LISTEN_TO = "broker"
-"""librdkafka's debug context for connections: four lines a transaction, and none for a record."""
+_LISTEN_TO = "broker"  # librdkafka's debug context for connections: four lines a transaction, and none for a record
 _INFO = 6
 _LEAST = {0: 50, 1: 50, 2: 50, 3: logging.ERROR, 4: logging.WARNING, 7: logging.DEBUG}
 """By `log_level`, the level of logging from which on confluent_kafka passes lines."""
@@ -96,8 +95,7 @@ class SessionLog:
     def __init__(self, hide: Callable[[], object]) -> None:
         self.lost = 0
         self.session = Session()
-        self.counts = Counter[str]()
-        """Transactions by outcome, and new epochs."""
+        self.counts = Counter[str]()  # transactions by outcome, and new epochs
         self._statistics: str | None = None
         self._hide = hide
         self._least: int = logging.INFO

@@ -35,8 +35,7 @@ NOT_BOUND: Bound = (object(), None)
 NO_NAMES: frozenset[str] = frozenset()
 UNASSIGNED = -1
 _INT = 2**31
-_SUMS_REST = 20
-"""Sums are as old as that many times what it took to add them up, at most."""
+_SUMS_REST = 20  # sums are as old as that many times what it took to add them up, at most
 
 
 def _no_callback(error: KafkaError | None, message: Message) -> None:

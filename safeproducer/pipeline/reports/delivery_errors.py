@@ -25,8 +25,7 @@ from safeproducer.settings.delivery import SendConfig
 Ended = tuple[Outcome, int | None]
 """(outcome, how often it was sent). What is not known is None, here and below."""
 Place = tuple[str | None, int | None]
-Times = tuple[float | None, float | None]
-"""(accepted at, handed over at)."""
+Times = tuple[float | None, float | None]  # (accepted at, handed over at)
 
 
 def proven(reports: Sequence[Deferred], counts: Mapping[TopicPartition, int]) -> Iterator[tuple[Deferred, bool]]:
@@ -79,21 +78,16 @@ class Failures:
         self.unknown = 0
         self.cancelled = [0, 0]
         """Records that were taken back; that were cancelled too late for that, and have not ended yet."""
-        self.fenced = 0
-        """Records that were refused for their producer ID."""
-        self.without_offset = 0
-        """Records that librdkafka took for delivered, and which nobody has acknowledged."""
+        self.fenced = 0  # records that were refused for their producer ID
+        self.without_offset = 0  # records that librdkafka took for delivered, and which nobody has acknowledged
         self.counts: defaultdict[Failed, int] = defaultdict(int)
         self.last: dict[str, str] = {}
         """Topic -> the name of the error of its last record that failed, and why, if nothing else tells that."""
         self.refusals = Refusals()
-        self.many_lanes = False
-        """Whether there are lanes whose producer ID no statistics tell."""
+        self.many_lanes = False  # whether there are lanes whose producer ID no statistics tell
         self._identities: dict[int, int | None] = {}
-        self.failed_at = 0.0
-        """When a report of a failed record was last run."""
-        self.round_trip = 0.0
-        """The quickest round trip to any broker, by the last statistics."""
+        self.failed_at = 0.0  # when a report of a failed record was last run
+        self.round_trip = 0.0  # the quickest round trip to any broker, by the last statistics
         self.losses = Losses(delivery.timeout)
         self._retry_backoff = delivery.retry_backoff
         self._forgotten_after = NEVER

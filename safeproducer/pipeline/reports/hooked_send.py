@@ -188,8 +188,7 @@ class Durations:
         self._tell = partial(taker.took, self.period, producer)
         self._skip = int(randomness.share() * self.period)
         self._errors = cycle(range(self.period))
-        self._waited: dict[int, float] = {}
-        """By thread: of the record whose report runs."""
+        self._waited: dict[int, float] = {}  # by thread: of the record whose report runs
 
     def sampled(self, report: Any, running: set[int]) -> Any:
         """`report`, which is measured now and then. `running`: threads that run reports of batch lanes."""

@@ -36,8 +36,7 @@ class RejectedPartition:
 
     rejections: list[QuotaRejection] = field(default_factory=list)
     at: float = 0.0
-    overtaken: bool = False
-    """Whether a later record of it was delivered."""
+    overtaken: bool = False  # whether a later record of it was delivered
 
 
 def is_quota_rejection(error: Any) -> bool:

@@ -22,8 +22,7 @@ from safeproducer.runtime.log import logger
 from safeproducer.runtime.threads import get_ident
 
 Run = Callable[[Any, Any], Any]
-Of = tuple[str | None, int | None, bool]
-"""(topic, partition, whether they are delivered)."""
+Of = tuple[str | None, int | None, bool]  # (topic, partition, whether they are delivered)
 Report = tuple[Run, Any, Any]
 """(callable, first argument, second argument): a delivery callback, its error and its message, or an event's."""
 
@@ -99,8 +98,7 @@ class Reports:
     def __init__(self, durations: Sequence[Any] = ()) -> None:
         self.durations = durations
         self.bunches: deque[Bunch | CountedBunch] = deque()
-        self.since = 0.0
-        """When the queue became non-empty last."""
+        self.since = 0.0  # when the queue became non-empty last
         self._wakers: list[Callable[[], object]] = []
         self.waiting_of: defaultdict[Of | None, int] = defaultdict(int)
         """How many records wait, by partition, where that is known. A signal handler that raises may leave too many,

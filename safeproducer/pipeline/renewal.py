@@ -30,8 +30,7 @@ from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.types import DIRECT_LANE, TopicPartition
 from safeproducer.runtime import clock
 
-_TOLD_WITHIN = 1.0
-"""Seconds after which purged records are told as unknown: what is inside was not seen to be all in flight."""
+_TOLD_WITHIN = 1.0  # seconds until purged records are told as unknown: not all inside was seen to be in flight
 _INSIDE = 2.0  # seconds for which a thread may be inside a native producer that failed: its statistics end any wait
 
 

@@ -34,8 +34,7 @@ SERVE_EVERY = 0.1  # seconds: statistics pile up in what nobody serves, and toke
 _PATIENCE = 0.5
 """Seconds that a constructor waits for the threads of the former owner, and for the one that serves what is parked.
 More than any of them stays inside librdkafka, unless the machine is so busy that they are not run: see Patience."""
-_STARVED = 20
-"""Times as long at most, on a machine so busy that who waits, and whom it waits for, are not given the processor."""
+_STARVED = 20  # times as long at most, on a machine so busy that the threads concerned get no processor
 _NO_PATIENCE = 0.001
 _EXIT = 0.5
 _SERVED_WITHIN, _LOOKS = 0.5, 5

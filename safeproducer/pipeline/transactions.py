@@ -17,8 +17,7 @@ from safeproducer.policy.coordinator import Call
 from safeproducer.policy.renewals import Identity, Session, taken_over
 from safeproducer.runtime import clock
 
-_TELLS, _LOOK = 5.0, 0.05
-"""Seconds that statistics may take which tell an epoch: twice a second on a machine that is not busy."""
+_TELLS, _LOOK = 5.0, 0.05  # seconds that statistics may take which tell an epoch: twice a second if not busy
 _RESUMED = 1.0  # seconds that a commit has at least which is called again
 _TAKEN_OVER = (
     "another instance has registered this transactional.id since the last transaction of this one, which writes "
@@ -40,8 +39,7 @@ class Transactions:
         self._began_at = 0.0
         self._new: Callable[..., Any] | None = None
         """init_transactions() of the native producer that came in place of another one, until it has succeeded."""
-        self._before: tuple[Identity | None, int] | None = None
-        """The epoch that is given up, and how many requests were lost by then."""
+        self._before: tuple[Identity | None, int] | None = None  # the epoch that is given up, and requests lost by then
 
     def init(self, timeout: float) -> None:
         """Register with the coordinator, once there is a permit for its producer ID."""

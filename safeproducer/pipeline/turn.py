@@ -29,8 +29,7 @@ _AFTER_ERROR = 0.1
 _LOGGED_AFTER = 2.0  # seconds: what is told when somebody asks may be over sooner
 _ASKING = 0.01  # between two looks while a lane asks for its producer ID
 _MAKES_ROOM = 0.01  # between two looks while somebody waits for room, which any thread that serves may make
-_TURN_EVERY = 5.0
-"""Seconds from one whole turn of an idle producer to the next: what comes by time alone is noticed by then."""
+_TURN_EVERY = 5.0  # seconds between whole turns of an idle producer: what comes by time alone is noticed by then
 _RESTS_AFTER = LONGEST_SLEEP
 _RESTS_WITH = 8 * LONGEST_REST  # a shorter message.timeout.ms, in seconds, wants its records looked at oftener
 

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from safeproducer.policy.diagnosis import RECURS_WITHIN, SLOW
 from safeproducer.policy.types import NEVER
 
-SETTLES = 1.0
-"""Seconds within which brokers may still differ: metadata that is younger by more counts, whatever it says."""
+SETTLES = 1.0  # seconds within which brokers may still differ: metadata younger by more count, whatever they say
 SAME = 0.01  # seconds by which the time of the same metadata differs each time that statistics tell its age
 NO_EPOCH = -1
 MANY, BUNCH = 8, 500  # more topics than that are asked for in bunches; how many one question is for, at most

@@ -26,8 +26,7 @@ _BEGINS_WITHIN = 1.0  # seconds that a connection may take to get ready, long ro
 _LISTENS = "Check that a broker listens there, with TLS or without it as security.protocol says"
 _LASTS = 1.0  # seconds: a leader that moves refuses for as long
 _ASKED_AFTER = "NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR, or UNKNOWN_TOPIC_OR_PARTITION of a deleted topic"
-_AGAIN = 2.5
-"""Seconds within which what statistics showed still goes on: they come each half second, and attempts each second."""
+_AGAIN = 2.5  # seconds within which what statistics showed goes on: they come twice a second, attempts each second
 SLOW = 1.0  # seconds: brokers answer sooner, however long the round trip is
 Row = Any  # a PartitionSnapshot, which belongs to a layer above
 

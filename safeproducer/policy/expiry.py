@@ -29,16 +29,14 @@ BACKSTOP_MARGIN = 10.0
 busy."""
 DAY = 86_400.0  # Kafka's default of producer.id.expiration.ms, and what is assumed of brokers that do not tell
 WEEK = 7 * DAY  # the same of transactional.id.expiration.ms
-MARGIN = 10.0
-"""For a request that is on its way, and for clocks that differ: the leader compares its own with record timestamps."""
+MARGIN = 10.0  # for a request on its way, and clocks that differ: the leader compares its own with timestamps
 _MOST_MARGIN = 0.25  # share of the horizon: a short one leaves no more
 LEAST_LIMIT = 2.0  # ages of direct records are known to half a second: a shorter limit would purge what is healthy
 _LEAST_HORIZON = 60.0  # seconds: brokers are not asked before, and none that is in use remembers a producer for less
 _FIRST_ATTEMPT = 0.25  # share of the limit that a batch may take whose records have waited here for most of it
 _WITHOUT_END = "for ever (message.timeout.ms is 0)"
 PRODUCER_ID_CONFIG = "producer.id.expiration.ms"
-TRANSACTIONAL_ID_CONFIG = "transactional.id.expiration.ms"
-"""Since Kafka 3.4 of transactional.id alone; before, of producer IDs as well."""
+TRANSACTIONAL_ID_CONFIG = "transactional.id.expiration.ms"  # before Kafka 3.4 of producer IDs as well
 
 
 def backstop(delivery_timeout: float, socket_timeout: float) -> float:

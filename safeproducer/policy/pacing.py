@@ -4,8 +4,7 @@ from __future__ import annotations
 
 LONG_ROUND_TRIP = 0.04
 """Seconds from which a batch may follow one with flush triggers: those reports are served before its answer comes."""
-STEADY = 0.2
-"""Acknowledgement times that differ by more than this share are no distance: the machine is too busy to send."""
+STEADY = 0.2  # acknowledgement times that differ by a larger share are no distance: the machine is too busy
 LATE = 1.5  # seconds after which the leader of an unanswered batch is in doubt
 REST = 0.5  # seconds after an answer from which the next batch is alone: its leader may have forgotten the producer ID
 LATE_TIMES = 5  # an answer that took so many times as long as usual was not on its way all that time
@@ -16,8 +15,7 @@ lingers of round trip that is so short that holding costs more (measured: a roun
 HIGH_RATE = 50_000.0
 """Records per second from which an application is busy producing: each costs more in Python held back than directly,
 and librdkafka's batches fill in no time. However many are outstanding, it goes directly."""
-HIGH_RATE_WITHIN = 4.0
-"""Times the bound of a long round trip: beyond it librdkafka would busy-wait for most of it, at any rate."""
+HIGH_RATE_WITHIN = 4.0  # times the bound of a long round trip: beyond it librdkafka would busy-wait at any rate
 _BACK = 0.7
 
 

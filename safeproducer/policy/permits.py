@@ -21,8 +21,7 @@ MOST_DEBT = HOUR
 
 _SLACK = 1e-3
 """Seconds. A hundred sums of 36 s are not 3600 s to the last bit, and the hundredth permit is within the hour."""
-JITTER = 0.1
-"""Share of the time in which one ID comes back: waiters that were refused together shall not ask together for ever."""
+JITTER = 0.1  # share of the time in which one ID comes back: who was refused together shall not ask together
 LONGEST_JITTER = 1.0  # seconds of jitter at most, however slowly IDs come back
 LONGEST_WAIT = 30.0  # seconds: an ID that another process gives back is found by then
 
@@ -31,11 +30,9 @@ class Kind(Enum):
     """The part of a native producer in its SafeProducer."""
 
     FIRST = "first"  # the first one that writes: what `safeproducer.producer.ids.policy` decides about
-    FURTHER = "further"
-    """One more that it needs: the buffered path's beside the direct lane, or the replacement of a failed lane."""
+    FURTHER = "further"  # one more that it needs: a batch lane beside the direct one, or for a failed lane
     LANE = "lane"  # an additional lane with `lanes=auto`
-    FIXED_LANE = "fixed lane"
-    """An additional lane with `lanes=n`, or one in place of another with `safeproducer.fatal=renew`."""
+    FIXED_LANE = "fixed lane"  # an additional lane with `lanes=n`, or in place of another with `fatal=renew`
 
 
 def cost(rate: float) -> float:

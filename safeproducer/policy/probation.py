@@ -17,8 +17,7 @@ from typing import Final, NamedTuple
 from safeproducer.policy.types import UNPLACED, TopicPartition
 
 LONGEST_PACE = 10.0  # seconds after which a lane that is still not ready is not waited for any more
-LONGEST_ALONE = 120.0
-"""Seconds for which the first batch of a partition is waited for, by that partition: a busy cluster may take tens."""
+LONGEST_ALONE = 120.0  # seconds for which a partition waits for its first batch: a busy cluster may take tens
 LONGEST_UNPLACED = 5.0  # the same of a batch whose partitions are not known
 LATE_THREADS = 0.05  # a thread that may send has given its record away by then, also on a busy machine
 WAITS: Final = 0

@@ -14,8 +14,7 @@ from safeproducer.policy.types import NEVER
 
 HOUR = 3600.0
 SHARE = 1 / 4  # share of an hour's producer IDs
-SHORTEST, LONGEST = 0.1, 5.0
-"""Seconds between two; it doubles until a record of the topic that caused them is acknowledged."""
+SHORTEST, LONGEST = 0.1, 5.0  # seconds between two; it doubles until a record of the topic is acknowledged
 ALONE = 3  # so many in a row that one topic caused; from then on it waits, and no other
 LATEST = 32_000
 """A producer ID has 32 768 epochs. librdkafka goes on at 0 behind the last one, and brokers refuse each batch then."""

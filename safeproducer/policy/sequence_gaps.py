@@ -11,8 +11,7 @@ from collections.abc import Iterable
 
 from safeproducer.policy.types import NEVER, TopicPartition
 
-KEPT_OUT = 0.05
-"""Seconds for which a lane is closed to others by one look of a partition that waits for it: several looks long."""
+KEPT_OUT = 0.05  # seconds, several looks, for which a lane is closed to others by a look of who waits for it
 
 
 class SequenceGaps:

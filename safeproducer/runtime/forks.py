@@ -21,8 +21,7 @@ original = clock.copied("_thread")
 the wait of one would stop all of them."""
 _WAITS = 1.0  # seconds, at most: a hook may wait for what the forking thread holds
 _WIPE_ON_FORK = 18  # Linux's MADV_WIPEONFORK, which the standard library does not name
-_all: set[weakref.ref[Work]] = set()
-"""A plain set: iterating over a WeakSet raises an error when another thread adds to it meanwhile."""
+_all: set[weakref.ref[Work]] = set()  # no WeakSet: to iterate raises while another thread adds
 _stopped: dict[int, list[Work]] = {}  # the work that a fork waits for, by the thread that forks
 _renewals: list[Callable[[], object]] = []
 Native = TypeVar("Native")
@@ -57,8 +56,7 @@ class Work:
             self.lock = original.RLock()
 
 
-loading = Work()
-"""Held by a thread of this library while it imports: a fork meanwhile would leave half a module to the child."""
+loading = Work()  # held by a thread of ours while it imports: a fork would leave half a module to the child
 
 
 class _Number:

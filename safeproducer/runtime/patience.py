@@ -12,8 +12,7 @@ from collections.abc import Callable
 from safeproducer.runtime import clock
 
 _FIRST, _LONGEST = 50e-6, 1e-3
-_STARVED = 1.6
-"""Times as long at most, for a process that sleeps for longer than it asked to: it is not given the processor."""
+_STARVED = 1.6  # times as long at most, for a process that sleeps for longer than it asked to, without a processor
 
 
 class Patience:

@@ -27,8 +27,7 @@ STATISTICS_MS = 500
 _LEAST_TICK_MS = 20
 _TICK_SHARE = 1 / 8  # the share of message.timeout.ms between two statistics, at most
 _LINGER_MS = 5
-LISTEN_TO = "eos"
-"""librdkafka's debug context for a lane's producer ID: a line at each change of its state, none for a record."""
+LISTEN_TO = "eos"  # librdkafka's debug context for producer IDs: a line at each change of state, none for a record
 _LONGEST_TIMEOUT_MS = 2_147_483_647
 _MOST_MESSAGE_BYTES = 1_000_000_000
 _REQUEST_BYTES = 300  # bytes that a request takes beside its records, at most
@@ -83,8 +82,7 @@ class SendConfig:
     statistics_ms: int  # how often the user's stats_cb is called; 0 = never
     idempotent: bool
     transactional: bool
-    connection_cap: int | None
-    """How many batches a broker may have unresolved, when the user set max.in.flight.requests.per.connection."""
+    connection_cap: int | None  # batches that a broker may have unresolved, as the user's max.in.flight says
     metadata_refresh: float
     acks: int  # how many replicas acknowledge a write; -1: all that are in sync
 

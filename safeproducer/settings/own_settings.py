@@ -16,8 +16,7 @@ PRODUCER_IDS_PER_HOUR = "safeproducer.producer.ids.per.hour"
 PRODUCER_IDS_POLICY = "safeproducer.producer.ids.policy"
 PRODUCER_IDS_LEDGER = "safeproducer.producer.ids.ledger"
 PRODUCER_IDS_REUSE_MS = "safeproducer.producer.ids.reuse.ms"
-OF_PRODUCER_IDS = (PRODUCER_IDS_POLICY, PRODUCER_IDS_LEDGER, PRODUCER_IDS_REUSE_MS)
-"""The settings that id_settings reads."""
+OF_PRODUCER_IDS = (PRODUCER_IDS_POLICY, PRODUCER_IDS_LEDGER, PRODUCER_IDS_REUSE_MS)  # those that id_settings reads
 MODE = "safeproducer.mode"
 _MODE_VARIABLE, _RUN_VARIABLE = "SAFEPRODUCER_MODE", "SAFEPRODUCER_RUN_MODE"
 MAX_BLOCK_MS = "safeproducer.max.block.ms"
@@ -54,8 +53,7 @@ class OwnSettings:
     mode: Mode = "auto"
     ordering: Ordering = "partition"
     lanes: int | None = None  # how many batch lanes; None for as many as are of use
-    window: int | None = None
-    """How many batches of a partition may be unresolved; None for what its leader announces (KIP-1269)."""
+    window: int | None = None  # batches of a partition that may be unresolved; None: as its leader says (KIP-1269)
     max_block: float = 0.0
     producer_ids_per_hour: int = DEFAULT_PRODUCER_IDS_PER_HOUR
     expiry: Expiry = "guard"  # decides about a retry whose producer ID its leader may have forgotten (KIP-854)

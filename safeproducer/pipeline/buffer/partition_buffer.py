@@ -21,8 +21,7 @@ MOST_OVERHEAD = 36  # what librdkafka counts, and what the number of headers and
 
 Times = dict[tuple[TopicPartition, str], tuple[int, float]]
 """(partition, reason) -> (1 if it waits for it now, ends of the waits for it minus their beginnings, in seconds)."""
-_REMEMBERED = 16
-"""Changes of what a partition waits for: of a record that was held through more, only these are looked at."""
+_REMEMBERED = 16  # changes of what a partition waits for: of a record held through more, only these are looked at
 Ticket = tuple["PartitionBuffer", int]
 """Where a record waits: the buffer that it was put into, and the number of its report, which no other record has."""
 

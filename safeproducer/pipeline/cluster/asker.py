@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from safeproducer.kafka.admin import Admin
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
-"""Seconds after a question that failed; each pause is twice as long as the one before."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0  # seconds after a question that failed; each pause is twice the one before
 _KEPT_FOR, _LINGERS = 60.0, 1.0
 """Seconds: while a question comes within them, the thread and the admin client stay, and after an answer."""
 _LOOK_EVERY = 0.5

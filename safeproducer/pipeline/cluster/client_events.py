@@ -80,8 +80,7 @@ class ClientEvents:
     ) -> None:
         self.throttled: dict[int, float] = {}
         self.throttled_until: dict[int, float] = {}
-        self.announced: dict[int, tuple[str, float]] = {}
-        """Broker -> (its name, the sum of the throttle times that it told)."""
+        self.announced: dict[int, tuple[str, float]] = {}  # broker -> (its name, the sum of the throttle times it told)
         self.fatal: KafkaError | None = None
         self.logins_refused = 0
         self.notifications = notifications

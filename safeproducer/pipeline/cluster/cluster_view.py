@@ -191,8 +191,7 @@ class ClusterView:
         self._only_batch_lanes = delivery.only_batch_lanes
         self.holds_back, self.spreads = delivery.holds_back, delivery.spreads
         self.statistics: dict[int, Statistics] = {}  # the last of the direct lane and of the first batch lane
-        self._asked_at: dict[str, float] = {}
-        """When a topic's metadata were asked for last, beside what librdkafka does."""
+        self._asked_at: dict[str, float] = {}  # when a topic's metadata were asked for last, beside by librdkafka
         self._brokers: dict[int, BrokerInfo] = {}
         self.configs: dict[str | int, Configs] = {}  # by topic and by broker
         self.attempts: dict[TopicPartition, Attempts] = {}  # attempts that leaders refuse for now, by partition

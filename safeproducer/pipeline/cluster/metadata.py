@@ -36,8 +36,7 @@ _ASK_FOR = 0.3  # seconds of one question: how long closing the producer may hav
 _ASK_FOR_MANY = 1.0  # seconds of one question for many topics, by a client that has to connect
 _UNCONNECTED = 0.02
 """Seconds behind one that found no broker connected: librdkafka tries to connect every 50 ms as long as one waits."""
-_SLICE = 0.1
-"""Seconds of one wait for a connection, of which two may follow each other: close() and the exit wait for them."""
+_SLICE = 0.1  # seconds of one wait for a connection, of which two may follow: close() and the exit wait for them
 _DELAY = 0.01  # librdkafka connects to a broker it has heard of no sooner than 50 ms after it was made
 _LOOKS_AGAIN = 0.15  # seconds from one question for a topic that may be made just now to the next
 _CREATED_WITHIN = 0.85  # seconds that brokers take to create a topic (auto.create.topics.enable), or to tell of it

@@ -29,8 +29,7 @@ class OutdatedMetadata:
     def __init__(self) -> None:
         self.lanes: Callable[[], Iterable[int]] = tuple
         self._ask: Callable[[str, Iterable[int]], object] = lambda topic, lanes: None
-        self._asked_at: dict[str, dict[int, float]] = {}
-        """Topic -> partition -> when lanes were last to ask who leads it."""
+        self._asked_at: dict[str, dict[int, float]] = {}  # topic -> partition -> when lanes last had to ask who leads
         self._unaware: dict[int, dict[TopicPartition, float]] = {}
         """Lane -> partition whose leader it may not know -> since when."""
         self._counts: dict[int, dict[str, int]] = {}

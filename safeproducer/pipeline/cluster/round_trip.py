@@ -35,8 +35,7 @@ class RoundTrip:
         """By node, of the statistics judged last and of those before: a busy machine makes any round trip late, and a
         broker is far only if both say so."""
         self._measured: tuple[float, int] = (0.0, 0)
-        self._high_rate: tuple[float, int] | None = None
-        """(since when more than a batch waits, records accepted by then)."""
+        self._high_rate: tuple[float, int] | None = None  # (since when more than a batch waits, accepted by then)
 
     @property
     def delivered(self) -> int:

@@ -40,8 +40,7 @@ class Windows:
     _cluster: ClusterView
     _asker: Asker
     _changed: Callable[[TopicPartition, Window, Window], None]
-    _told: dict[TopicPartition, Window] = field(default_factory=dict)
-    """The windows of the partitions in use, as they were told."""
+    _told: dict[TopicPartition, Window] = field(default_factory=dict)  # windows of the partitions in use, as told
 
     def budget(self, tp: TopicPartition, now: float) -> Window:
         """How many batches of this partition may be unresolved at once."""

@@ -22,8 +22,7 @@ from safeproducer.policy.pacing import LATE, LATE_TIMES
 from safeproducer.policy.types import NEVER
 from safeproducer.runtime import clock
 
-_AGAIN_EACH = 3e-5
-"""Seconds from one look to the next for each partition on probation: ten times what a look at it takes."""
+_AGAIN_EACH = 3e-5  # seconds between two looks for each partition on probation: ten times what a look takes
 _PREPARING_LANE = Hold(None, HoldReason.PREPARING_LANE)
 _FIRST_ACKNOWLEDGEMENT = Hold(None, HoldReason.FIRST_ACKNOWLEDGEMENT)
 _SHARED = (HoldReason.MAX_IN_FLIGHT, HoldReason.PROBING)

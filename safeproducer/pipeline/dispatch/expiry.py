@@ -35,8 +35,7 @@ from safeproducer.policy.types import DIRECT_LANE, NEVER, UNPLACED, TopicPartiti
 from safeproducer.runtime import clock
 from safeproducer.settings.delivery import SendConfig
 
-_LOOK_EVERY = 0.1
-"""Much less than any lane is closed before it is purged; to look at each batch in each turn would be felt."""
+_LOOK_EVERY = 0.1  # seconds, less than any lane is closed before its purge: a look at each batch in each turn is felt
 _LONGEST_DRAINED = 5.0  # seconds after a deadline in which what is healthy leaves the direct lane before its purge
 _TOGETHER = 1.0  # seconds after its deadline for which a batch that was never sent waits for others of its lane
 _STALLED_WITH = "Local: Message timed out: it was purged with records that no broker acknowledged"

@@ -19,8 +19,7 @@ _REST_SERVED = 0.02  # seconds within which the reports of one answer are served
 _EARLY_AGAIN = (0.005, 0.02)
 _EARLY = 0.002  # a flush trigger that is due so soon goes with others
 _MANY = 16  # partial batches, from which several answers of a broker are awaited in one flush trigger
-_SELDOM = 0.1
-"""What is not answered for long is flushed now and then: librdkafka may have it in its queue again, for another try."""
+_SELDOM = 0.1  # seconds between flushes of what has no answer for long: it may be in a queue again, for another try
 
 
 @dataclass(eq=False)

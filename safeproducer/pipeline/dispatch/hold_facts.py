@@ -43,8 +43,7 @@ class HoldFacts:
         self.apart: dict[TopicPartition, float] = {}
         """Until when a partition waits alone whose batches made native producers fail; UNPLACED: all of the topic."""
         self._told: dict[tuple[TopicPartition, str], float] = {}
-        self.served_at = NEVER
-        """The sender has queued what batch lanes had reported by then; on a busy machine that may be long ago."""
+        self.served_at = NEVER  # by when batch lanes' reports were queued; on a busy machine that may be long ago
 
     def lane_is_ready(self) -> None:
         self.lane_ready = True

@@ -18,10 +18,8 @@ from safeproducer.policy.decision import BATCH, CHANGE, BatchFacts, LaneFacts, P
 from safeproducer.policy.types import NEVER, UNPLACED
 from safeproducer.settings.delivery import SendConfig
 
-_EMPTIES_WITHIN = 0.25
-"""Seconds for which a direct lane that failed is awaited before a batch lane is made: each takes a producer ID."""
-_LONGEST_WAIT = 1.0
-"""Seconds that a batch may wait behind others inside librdkafka; at its deadline its outcome is unknown."""
+_EMPTIES_WITHIN = 0.25  # seconds for which a failed direct lane is awaited before a batch lane takes a producer ID
+_LONGEST_WAIT = 1.0  # seconds that a batch may wait behind others in librdkafka; its outcome is unknown at its deadline
 
 
 @dataclass(eq=False)

@@ -29,8 +29,7 @@ from safeproducer.settings.delivery import SendConfig
 _BLOCK = HoldReason.LEADER_SILENT, HoldReason.UNKNOWN_TOPIC, HoldReason.NO_BROKER
 _BY_OTHERS = HoldReason.EXPIRY, HoldReason.SEQUENCE_GAP  # reasons that other partitions give
 _SERVES = 3.0  # seconds after its last answer for which a broker is not silent: statistics tell of it twice a second
-_SHARES = 64
-"""A share of the buffer is looked at each time another part of so many is filled: it costs more than the record."""
+_SHARES = 64  # shares of the buffer are looked at once a part of so many is filled: it costs more than a record
 
 
 @dataclass(eq=False)

@@ -43,8 +43,7 @@ class ClientUpdates:
         self.changed = False
         self.heard: deque[str] = deque()
         self._hold: Callable[[], object] = bool
-        self._arrived: dict[int, str] = {}
-        """The last ones of a lane that wait to be read: they say more than those before."""
+        self._arrived: dict[int, str] = {}  # by lane, the last statistics that wait to be read
         self._batch_statistics: Statistics | None = None
         self._skipped: tuple[int, str] | None = None
         self._idle = self._accepted = 0

@@ -83,8 +83,7 @@ class BatchLane(Lane):
         self.used_at = clock.monotonic()
         self._sinks = sinks
         self.counts = RequestCounts(new)
-        self.batches: list[InFlightBatch] = []
-        """Those that are not resolved yet, in the order in which they were handed over."""
+        self.batches: list[InFlightBatch] = []  # those that are not resolved yet, as they were handed over
         self.due = self.soon = NEVER
         """When the answer to the first of them comes, and when it may come at the earliest, by what others took."""
         self.bytes = 0

@@ -86,8 +86,7 @@ class UnsentRecords:
         self._empty: Statistics | None = None
         self._batches: Batches = {}
         self._seen: Mapping[TopicPartition, PartitionStatistics] = {}
-        self._anew = set[TopicPartition]()
-        """Partitions of which librdkafka began to count anew since the lane was empty."""
+        self._anew = set[TopicPartition]()  # partitions that librdkafka began to count anew since the lane was empty
         self._purged: tuple[Statistics | None, set[TopicPartition], dict[TopicPartition, int]] = None, self._anew, {}
         """What was known of the last empty moment before the purge, and what produce_batch() has given since."""
 
@@ -208,8 +207,7 @@ class DirectLane(Lane):
         self.probation = self._begins(delivery.mode == "auto" and delivery.holds_back)
         self.rejected = False
         self.purge: tuple[float, str] | None = None
-        self._silent: dict[TopicPartition, int] = {}
-        """By the last statistics, with how many records were delivered then."""
+        self._silent: dict[TopicPartition, int] = {}  # by the last statistics: how many records were delivered then
         self.old: frozenset[TopicPartition] = frozenset()
         self.counts = counts or DirectLaneCounts()
         self.record_bytes = 0.0

@@ -20,8 +20,7 @@ from safeproducer.runtime import clock
 from safeproducer.settings.own_settings import DEFAULT_PRODUCER_IDS_PER_HOUR
 
 USED_UP = KafkaError(KafkaError.INVALID_PRODUCER_EPOCH, "brokers refuse its producer ID, or its epochs are used up")
-_SERVED_WITHIN = 1.0
-"""Seconds in which poll() serves a fatal error that a call has told of; after them the call's word is taken."""
+_SERVED_WITHIN = 1.0  # seconds until poll() serves a fatal error that a call has told of; then the call's word is taken
 _OF_BATCH = re.compile(r"ProduceRequest for (\S+) \[(\d+)\] ")
 
 

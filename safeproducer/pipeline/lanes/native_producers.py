@@ -148,8 +148,7 @@ class NativeProducers:
         self._events = events
         self._parked = parked
         self.session_log = SessionLog(events.hide) if settings.delivery.listens else None
-        self.former: list[Any] = []
-        """Native producers of the direct lane that failed, until no thread can be inside any more."""
+        self.former: list[Any] = []  # failed ones of the direct lane, until no thread can be inside any more
 
     def first(self) -> NativeProducer:
         """The direct lane, or the first batch lane when everything is held back; raises ConfigurationError."""

@@ -76,8 +76,7 @@ class Failures:
     def __init__(self, delivery: SendConfig) -> None:
         self.not_written = 0
         self.unknown = 0
-        self.cancelled = [0, 0]
-        """Records that were taken back; that were cancelled too late for that, and have not ended yet."""
+        self.cancelled = [0, 0]  # records that were taken back; cancelled too late for that, and not ended yet
         self.fenced = 0  # records that were refused for their producer ID
         self.without_offset = 0  # records that librdkafka took for delivered, and which nobody has acknowledged
         self.counts: defaultdict[Failed, int] = defaultdict(int)

@@ -11,7 +11,7 @@ from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.id_expirations import IdExpirations, Known
 from safeproducer.policy.cluster_metadata import PartitionMetadata
-from safeproducer.policy.expiry import DAY, PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, ToldBy
+from safeproducer.policy.expiry import DAY, PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG
 from safeproducer.policy.throttle import Throttle
 from safeproducer.runtime import clock
 from safeproducer.settings.config import parse
@@ -182,7 +182,7 @@ def test_a_user_who_may_not_read_configs_is_told_by_explain(rig: Rig) -> None:
     rig.look(61)
     current = rig.expirations.current
     assert current is not None
-    assert (current.seconds, current.source) == (DAY, ToldBy.ASSUMED)
+    assert (current.seconds, current.said) == (DAY, "a day, Kafka's default, is assumed")
     (note,) = rig.expirations.notes()
     for part in ("broker(s) 1", "CLUSTER_AUTHORIZATION_FAILED", "a day", "safeproducer.expiry.ms"):
         assert part in note

@@ -53,7 +53,8 @@ class NativeProducer(ClientProducer):
     relay: Any
 
 
-KNOWS_CLUSTER_ID = hasattr(NativeProducer, "cluster_id")  # has cluster_id(), as from confluent-kafka 2.16 on
+KNOWS_CLUSTER_ID = hasattr(NativeProducer, "cluster_id")
+"""Whether the client has cluster_id(), as from confluent-kafka 2.16 on."""
 
 __all__ = ["KNOWS_CLUSTER_ID", "VERSION", "ClientProducer", "KafkaError", "KafkaException", "Message", "NativeProducer"]
 __all__ += ["SerializingProducer", "ThrottleEvent", "libversion"]

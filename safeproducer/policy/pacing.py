@@ -4,7 +4,8 @@ from __future__ import annotations
 
 LONG_ROUND_TRIP = 0.04
 """Seconds from which a batch may follow one with flush triggers: those reports are served before its answer comes."""
-STEADY = 0.2  # acknowledgement times that differ by a larger share are no distance: the machine is too busy
+STEADY = 0.2
+"""Acknowledgement times that differ by more than this share are no distance: the machine is too busy to send."""
 LATE = 1.5  # seconds after which the leader of an unanswered batch is in doubt
 REST = 0.5  # seconds after an answer from which the next batch is alone: its leader may have forgotten the producer ID
 LATE_TIMES = 5  # an answer that took so many times as long as usual was not on its way all that time

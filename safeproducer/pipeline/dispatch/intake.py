@@ -200,7 +200,7 @@ class Intake:
         return next(iter(list(self._topics)), None)
 
     def release_reports(self) -> None:
-        """Let go of reports of ended records: brokers know the producer's ID by now, or nobody may poll again."""
+        """Release reports of ended records: brokers know the producer's ID by now, or nobody may poll again."""
         if (native := self._record_buffer.direct_native) is not None and not len(native):
             self._rejections.forget()
 

@@ -170,13 +170,13 @@ class NativeProducers:
         settings = self.settings
         return self._made(settings.delivery.direct_lane_config(settings.lane), None, _FIRST)
 
-    def leave(self, native: Any, heard: Callable[[str], None]) -> None:
+    def leave(self, native: Any, heard: Callable[[str], object]) -> None:
         """The direct lane's native producer failed, and another one was made: it tells statistics alone."""
         self.former.append(native)
         native.relay.belong_to(NOBODY._replace(statistics=heard))
 
     def forget(self, native: Any) -> None:
-        """Let go of a former one: no thread can be inside any more."""
+        """Drop a former one: no thread can be inside any more."""
         self.former = [other for other in self.former if other is not native]
 
     def further(self) -> Iterator[tuple[NativeProducer, LaneLog | None]]:

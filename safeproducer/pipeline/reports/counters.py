@@ -145,7 +145,7 @@ class TopicCounters(Account):
         return _opened(self.partitions, partition, self._reporting).placed
 
     def counted(self, callback: DeliveryCallback) -> CountedReport | None:
-        """The report callback where `callback` is called for errors alone; else None."""
+        """The report callback, as of bind(), where `callback` is called for errors alone; else None."""
         if not self._reporting.only_errors:
             return None
         report = self._report = self._report or self._sampled()

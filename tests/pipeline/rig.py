@@ -580,7 +580,7 @@ class HandAsker(Asker):
         self._asking: set[Question] = set()
         return self
 
-    def _start(self) -> None:
+    def start(self) -> None:
         for question in self._wanted:
             due = self._due(question, self._wanted[question][2]) <= self._cluster.time.now
             if due and question.what in ANSWERED and question not in self._asking:

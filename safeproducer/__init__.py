@@ -49,11 +49,46 @@ from safeproducer.snapshot import (
 
 __version__ = "0.1.0"
 
-__all__ = ["CallSite", "CallbackReentryError", "CloseReport", "ConfigurationError", "ConfigurationTypeError"]
-__all__ += ["ConfigurationValueError", "DeliveryError", "FatalError", "ForkedProducerError", "Health", "HealthReason"]
-__all__ += ["HoldReason", "Hook", "LanesChanged", "Outcome", "PartitionSnapshot", "ProducerChurn"]
-__all__ += ["ProducerClosedError", "ProducerIdLimitError", "ProducerIdLimited", "ProducerInfo", "ProducerRenewed"]
-__all__ += ["QueueFullError", "Record", "RecordAbandoned", "RecordsLost", "ReplicationChanged", "ReplicationSnapshot"]
-__all__ += ["ReplicationState", "SafeProducer", "SafeProducerError", "SafeSerializingProducer", "Snapshot", "Throttled"]
-__all__ += ["TransactionAborted", "TransactionEnded", "TransactionError", "TransactionUnknown", "TransactionsSnapshot"]
-__all__ += ["WindowChanged", "WindowSnapshot"]
+__all__ = [
+    "CallSite",
+    "CallbackReentryError",
+    "CloseReport",
+    "ConfigurationError",
+    "ConfigurationTypeError",
+    "ConfigurationValueError",
+    "DeliveryError",
+    "FatalError",
+    "ForkedProducerError",
+    "Health",
+    "HealthReason",
+    "HoldReason",
+    "Hook",
+    "LanesChanged",
+    "Outcome",
+    "PartitionSnapshot",
+    "ProducerChurn",
+    "ProducerClosedError",
+    "ProducerIdLimitError",
+    "ProducerIdLimited",
+    "ProducerInfo",
+    "ProducerRenewed",
+    "QueueFullError",
+    "Record",
+    "RecordAbandoned",
+    "RecordsLost",
+    "ReplicationChanged",
+    "ReplicationSnapshot",
+    "ReplicationState",
+    "SafeProducer",
+    "SafeProducerError",
+    "SafeSerializingProducer",
+    "Snapshot",
+    "Throttled",
+    "TransactionAborted",
+    "TransactionEnded",
+    "TransactionError",
+    "TransactionUnknown",
+    "TransactionsSnapshot",
+    "WindowChanged",
+    "WindowSnapshot",
+]

@@ -294,12 +294,24 @@ class TransactionUnknown(SafeProducerError, KafkaException):  # noqa: N818 - as 
         )
 
 
-_SETTINGS = ConfigurationError, ConfigurationTypeError, ConfigurationValueError
-_STATE = CallbackReentryError, FatalError, ForkedProducerError, ProducerClosedError
-PUBLIC: tuple[type, ...] = *_SETTINGS, *_STATE, DeliveryError, ProducerIdLimitError, QueueFullError, SafeProducerError
-_AWAITED: tuple[type, ...] = DeliveryFailed, NotWritten, OutcomeUnknown, EventLoopError, RecordTypeError
-for _class in (*PUBLIC, *_AWAITED, TransactionError, TransactionAborted, TransactionUnknown):
-    _class.__module__ = "safeproducer" if _class in PUBLIC else "safeproducer.aio"
+__all__ = [
+    "CallbackReentryError",
+    "ConfigurationError",
+    "ConfigurationTypeError",
+    "ConfigurationValueError",
+    "DeliveryError",
+    "FatalError",
+    "ForkedProducerError",
+    "ProducerClosedError",
+    "ProducerIdLimitError",
+    "QueueFullError",
+    "SafeProducerError",
+]
+for _name in __all__:
+    globals()[_name].__module__ = "safeproducer"
+_OF_AIO: tuple[type, ...] = (DeliveryFailed, NotWritten, OutcomeUnknown, EventLoopError, RecordTypeError)
+for _class in (*_OF_AIO, TransactionError, TransactionAborted, TransactionUnknown):
+    _class.__module__ = "safeproducer.aio"
 
 
 class Unusable:

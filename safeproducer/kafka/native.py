@@ -56,5 +56,15 @@ class NativeProducer(ClientProducer):
 KNOWS_CLUSTER_ID = hasattr(NativeProducer, "cluster_id")
 """Whether the client has cluster_id(), as from confluent-kafka 2.16 on."""
 
-__all__ = ["KNOWS_CLUSTER_ID", "VERSION", "ClientProducer", "KafkaError", "KafkaException", "Message", "NativeProducer"]
-__all__ += ["SerializingProducer", "ThrottleEvent", "libversion"]
+__all__ = [
+    "KNOWS_CLUSTER_ID",
+    "VERSION",
+    "ClientProducer",
+    "KafkaError",
+    "KafkaException",
+    "Message",
+    "NativeProducer",
+    "SerializingProducer",
+    "ThrottleEvent",
+    "libversion",
+]

@@ -31,7 +31,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {"copy": copy.copy, "deepcopy": copy.dee
     f"pickle {protocol}": lambda error, protocol=protocol: pickle.loads(pickle.dumps(error, protocol))  # noqa: S301
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1)
 }
-NAMES = sorted(kind.__name__ for kind in errors.PUBLIC)
+NAMES = sorted(errors.__all__)
 
 
 def told(error: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from safeproducer.errors import DeliveryError, flags_of
 from safeproducer.kafka.native import WITHOUT_OFFSET, KafkaError
@@ -27,13 +27,25 @@ Report = tuple[Run, Any, Any]
 """(callable, first argument, second argument): a delivery callback, its error and its message, or an event's."""
 
 
+class Delivered(Protocol):
+    delivered: int
+
+
+class TopicAccount(Protocol):
+    """The account of a topic."""
+
+    def placed(self, partition: int) -> Delivered:
+        """Records of that partition for which the caller named none."""
+        ...
+
+
 class CountedReport(partial[Any]):
-    """Called, it is the report of one record, of a topic's `account`. `offset_proves` as in counters.Reporting."""
+    """Called, it is the report of one record. `offset_proves` as in counters.Reporting."""
 
     def __new__(cls, report: Any, callback: Any, *_: Any) -> CountedReport:
         return super().__new__(cls, report, callback)
 
-    def __init__(self, report: Any, callback: Any, account: Any, offset_proves: bool) -> None:
+    def __init__(self, report: Any, callback: Any, account: TopicAccount, offset_proves: bool) -> None:
         self.account = account
         self.offset_proves = offset_proves
 
@@ -140,7 +152,7 @@ class Reports:
         return sum([bunch.waiting for bunch in self.bunches.copy() if bunch.size is not None])
 
     def by_partition(
-        self, topics: Mapping[str, Any], counts: Callable[[Any, Any], bool] = lambda error, message: True
+        self, topics: Mapping[str, TopicAccount], counts: Callable[[Any, Any], bool] = lambda error, message: True
     ) -> Counter[TopicPartition]:
         """Records of each partition (-1: of none) whose report waits, of those that `counts(error, message)`."""
         names, found = {id(account): name for name, account in topics.items()}, Counter[TopicPartition]()

@@ -9,9 +9,8 @@ if TYPE_CHECKING:
     from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdUsage
     from safeproducer.testing.fake.rules.producer_state import AppendedBatch, ProducerEntry
     from safeproducer.testing.fake.rules.quotas import QuotaUsage
-    from safeproducer.testing.fake.rules.records import StoredRecord
     from safeproducer.testing.fake.state.cluster_state import FakeClusterWarning, JournalBatch, JournalEntry
-    from safeproducer.testing.produce import BatchHeader
+    from safeproducer.testing.produce import BatchHeader, StoredRecord
 
 _MODULES = {
     "fake.cluster": ("DEFAULT", "FakeCluster"),
@@ -19,9 +18,8 @@ _MODULES = {
     "fake.rules.producer_id_quota": ("ProducerIdUsage",),
     "fake.rules.producer_state": ("AppendedBatch", "ProducerEntry"),
     "fake.rules.quotas": ("QuotaUsage",),
-    "fake.rules.records": ("StoredRecord",),
     "fake.state.cluster_state": ("FakeClusterWarning", "JournalBatch", "JournalEntry"),
-    "produce": ("BatchHeader",),
+    "produce": ("BatchHeader", "StoredRecord"),
 }
 __all__ = [
     "DEFAULT",

@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--stay", action="store_true", help="go on when the input ends, until a signal")
     asked = parser.parse_args(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
+        signal.signal(number, signal.default_int_handler)
     try:
         made = FakeCluster(**asked.options)
     except (TypeError, ValueError) as error:
@@ -43,10 +43,6 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         pass
     return 0
-
-
-def _stop(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _serve(cluster: FakeCluster, calls: TextIO) -> None:
@@ -67,15 +63,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, Mapping):
-        return {_key(key): plain(item) for key, item in value.items()}
+        keys = ("-".join(map(str, key)) if isinstance(key, tuple) else str(key) for key in value)
+        return dict(zip(keys, map(plain, value.values()), strict=True))
     names = [field.name for field in fields(value)] if is_dataclass(value) else getattr(value, "_fields", ())
     if names:
         return {name: plain(getattr(value, name)) for name in names}
     return [plain(item) for item in value] if isinstance(value, Iterable) and not isinstance(value, str) else value
-
-
-def _key(key: Any) -> str:
-    return "-".join(map(str, key)) if isinstance(key, tuple) else str(key)
 
 
 def _tell(answer: dict[str, Any]) -> None:

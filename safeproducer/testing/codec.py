@@ -14,10 +14,23 @@ from typing import Any
 Body = dict[str, Any]
 Read = Callable[[memoryview, int, int], tuple[Any, int]]
 Write = Callable[[bytearray, Any], None]
+_LAYOUTS = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "float64": "d", "bool": "?"}
+_EMPTY: Mapping[str, Any] = {"bytes": b"", "records": b"", "uuid": uuid.UUID(int=0), "float64": 0.0}
 
 
 class WireError(ValueError):
     """Bytes that are not the Kafka message they claim to be, or a value that a message cannot hold."""
+
+
+class RefusedError(ValueError):
+    """A request that a broker refuses; ``error_code`` is what the protocol answers."""
+
+    def __init__(self, error_code: int, text: str = "") -> None:
+        super().__init__(error_code, text)
+        self.error_code = error_code
+
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 def _fixed(layout: str) -> tuple[Read, Write]:
@@ -124,7 +137,6 @@ def _uuid() -> tuple[Read, Write]:
     return read, write
 
 
-_LAYOUTS = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "float64": "d", "bool": "?"}
 _FIXED = {**{kind: _fixed(layout) for kind, layout in _LAYOUTS.items()}, "uuid": _uuid()}
 
 
@@ -142,9 +154,6 @@ def first_and_last(versions_text: str | None) -> tuple[int, int]:
 def holds(versions_text: str | None, version: int) -> bool:
     first, last = first_and_last(versions_text)
     return first <= version <= last
-
-
-_EMPTY: Mapping[str, Any] = {"bytes": b"", "records": b"", "uuid": uuid.UUID(int=0), "float64": 0.0}
 
 
 def _default(field: Mapping[str, Any]) -> Any:

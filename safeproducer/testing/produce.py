@@ -1,9 +1,15 @@
-"""Batches of records, known by their 61-byte header alone (message format 2, KIP-98); records are never unpacked."""
+"""Batches of records, known by their 61-byte header alone (message format 2, KIP-98), and the records inside.
+
+Records are unpacked for reading a log back, never on the produce path: by Kafka's four codecs (KIP-110), with cramjam
+where Python has none, and to :data:`MAX_UNPACKED` bytes at most, for a small batch can claim to be a giant one.
+"""
 
 import struct
 import uuid
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import google_crc32c
 
@@ -16,6 +22,17 @@ _CHECKED_FROM = 21  # the CRC covers everything behind itself
 _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 21, 35
 _LOG_APPEND_TIME = 0x8
 _SEQUENCES = 1 << 31
+_MARKER = struct.Struct(">bbbbhhbhib")
+_CONTROL = 0x30
+_KIND_AT = 69  # the lowest byte of the record's key
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+MAX_UNPACKED = 100 * 1024 * 1024
+_GZIP_WINDOW = 31
+_FIRST_GUESS, _STEP = 64 * 1024, 16
+_BLOCKS_MAGIC = b"\x82SNAPPY\0"
+_BLOCKS_HEADER = 16
+_SIZE = struct.Struct(">i")
+_VARINT_BITS = 70
 
 
 def crc32c(data: bytes | memoryview) -> int:
@@ -32,9 +49,8 @@ class BatchHeader:
     """The header of one record batch, by the names of Kafka's format.
 
     ``base_offset`` is that of its first record, ``last_offset_delta`` the last one's distance; ``count``: its records,
-    ``size``: its bytes including the header. ``leader_epoch``, ``crc`` and ``attributes`` (compression, kind of
-    timestamps); ``base_timestamp`` and ``max_timestamp`` in ms. ``producer_id``, ``epoch`` and ``base_sequence`` are -1
-    without idempotence.
+    ``size``: its bytes including the header. ``leader_epoch``, ``crc`` and ``attributes`` (compression, timestamps);
+    ``base_timestamp``, ``max_timestamp``: ms. ``producer_id``, ``epoch``, ``base_sequence``: -1 without idempotence.
     """
 
     base_offset: int
@@ -102,11 +118,6 @@ class ProducedBatch:
         return replace(self, header=header, data=memoryview(data).toreadonly())
 
 
-_MARKER = struct.Struct(">bbbbhhbhib")
-_CONTROL = 0x30
-_KIND_AT = 69  # the lowest byte of the record's key
-
-
 def marker(producer_id: int, epoch: int, coordinator_epoch: int, now_ms: int, *, commit: bool) -> bytes:
     """The batch that ends a transaction in a partition: one control record (KIP-98)."""
     record = b"\x20" + _MARKER.pack(0, 0, 0, 8, 0, int(commit), 12, 0, coordinator_epoch, 0)
@@ -144,3 +155,156 @@ def read_batch_headers(records: memoryview) -> Iterator[tuple[BatchHeader, memor
             raise WireError(f"a record batch declares {size} bytes, {left} are left")
         yield BatchHeader(base_offset, size, leader_epoch, crc, attributes, *rest), records[pos : pos + size]
         pos += size
+
+
+# ---- the records inside
+
+
+def unpack(codec: int, packed: bytes) -> bytes:
+    """The bytes behind a batch's header, uncompressed.
+
+    Raises WireError for bytes that are not what the codec makes, for too many of them, for an unknown codec, and
+    if cramjam is missing.
+    """
+    if codec == 0:
+        return packed
+    if codec == 1:
+        return _gunzip(packed)
+    if codec >= len(_CODECS):
+        raise WireError("no codec has this number")
+    name = _CODECS[codec]
+    try:
+        import cramjam  # noqa: PLC0415 - most clusters never read anything compressed
+    except ImportError as error:
+        raise WireError(f"reading {name} needs cramjam: install safeproducer[testing]") from error
+    try:
+        return _unsnap(cramjam.snappy, packed) if name == "snappy" else _grow(getattr(cramjam, name), packed)
+    except cramjam.DecompressionError as error:
+        raise WireError(f"not {name}: {error}") from error
+
+
+def _too_much() -> WireError:
+    return WireError(f"unpacked it is larger than {MAX_UNPACKED} bytes")
+
+
+def _gunzip(packed: bytes) -> bytes:
+    reader = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        unpacked = reader.decompress(packed, MAX_UNPACKED)
+    except zlib.error as error:
+        raise WireError(f"not gzip: {error}") from error
+    if reader.unconsumed_tail:
+        raise _too_much()
+    if not reader.eof:
+        raise WireError("not gzip: it is cut short")
+    return unpacked
+
+
+def _grow(library: Any, packed: bytes) -> bytes:
+    """Frames of lz4 and zstd need not say how much they hold, so ever larger room is tried."""
+    size = min(MAX_UNPACKED, max(_FIRST_GUESS, len(packed) * 8))
+    while True:
+        room = bytearray(size)
+        try:
+            used = library.decompress_into(packed, room)
+            return bytes(memoryview(room)[:used])
+        except Exception as error:
+            if "whole buffer" not in str(error):
+                raise
+        if size == MAX_UNPACKED:
+            raise _too_much()
+        size = min(MAX_UNPACKED, size * _STEP)
+
+
+def _unsnap(library: Any, packed: bytes) -> bytes:
+    """One raw block, as librdkafka writes it, or blocks with their sizes, as Java does."""
+    if not packed.startswith(_BLOCKS_MAGIC):
+        return _unsnap_block(library, packed, MAX_UNPACKED)
+    unpacked, pos = bytearray(), _BLOCKS_HEADER
+    while pos < len(packed):
+        if len(packed) - pos < _SIZE.size:
+            raise WireError("not snappy: it is cut short")
+        (size,) = _SIZE.unpack_from(packed, pos)
+        pos += _SIZE.size
+        if not 0 <= size <= len(packed) - pos:
+            raise WireError(f"not snappy: a block declares {size} bytes, {len(packed) - pos} are left")
+        unpacked += _unsnap_block(library, packed[pos : pos + size], MAX_UNPACKED - len(unpacked))
+        pos += size
+    return bytes(unpacked)
+
+
+def _unsnap_block(library: Any, block: bytes, most: int) -> bytes:
+    if library.decompress_raw_len(block) > most:
+        raise _too_much()
+    return bytes(library.decompress_raw(block))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """One record in a partition's log: ``offset``, ``timestamp`` in ms, ``key``, ``value`` and ``headers``.
+
+    ``producer_id``, ``epoch`` and ``sequence`` are the producer's, -1 without idempotence.
+    """
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    producer_id: int
+    epoch: int
+    sequence: int
+
+
+def _varint(data: bytes, pos: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < _VARINT_BITS:
+        byte = data[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value >> 1 ^ -(value & 1), pos
+        shift += 7
+    raise WireError(f"a number ends not before byte {pos}")
+
+
+def _blob(data: bytes, pos: int) -> tuple[bytes | None, int]:
+    length, pos = _varint(data, pos)
+    if length < 0:
+        return None, pos
+    if length > len(data) - pos:
+        raise WireError(f"a record declares {length} bytes, {len(data) - pos} are left")
+    return data[pos : pos + length], pos + length
+
+
+def read_records(header: BatchHeader, data: bytes) -> Iterator[StoredRecord]:
+    """The records of this batch. Raises WireError for bytes that are none, or cannot be unpacked."""
+    try:
+        yield from _read(header, unpack(header.compression, data[_BATCH.size :]))
+    except (IndexError, UnicodeDecodeError, WireError) as error:
+        codec = header.compression
+        name = _CODECS[codec] if codec < len(_CODECS) else f"codec {codec}"
+        packed = f", packed with {name}," if codec else ""
+        text = f"the batch at offset {header.base_offset}{packed} cannot be read: {error}"
+        raise WireError(f"{text}; batches() shows its header") from error
+
+
+def _read(header: BatchHeader, data: bytes) -> Iterator[StoredRecord]:
+    pos = 0
+    for _ in range(header.count):
+        _, pos = _varint(data, pos)
+        timestamp, pos = _varint(data, pos + 1)
+        delta, pos = _varint(data, pos)
+        key, pos = _blob(data, pos)
+        value, pos = _blob(data, pos)
+        count, pos = _varint(data, pos)
+        headers = []
+        for _ in range(count):
+            name, pos = _blob(data, pos)
+            content, pos = _blob(data, pos)
+            headers.append((str(name or b"", "utf-8"), content))
+        stamp = header.max_timestamp if header.log_append_time else header.base_timestamp + timestamp
+        sequence = -1 if header.base_sequence < 0 else (header.base_sequence + delta) % _SEQUENCES
+        yield StoredRecord(
+            header.base_offset + delta, stamp, key, value, tuple(headers), header.producer_id, header.epoch, sequence
+        )

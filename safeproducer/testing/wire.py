@@ -28,6 +28,10 @@ BATCHES_TO_RETAIN = "producer_state_batches_to_retain"
 """The name of KIP-1269's tagged field in a decoded answer. A field that is missing means the default."""
 DEFAULT_BATCHES_TO_RETAIN = 5
 _SCHEMA_NAME, _TAG = "ProducerStateBatchesToRetain", 1
+Kind = Literal["Request", "Response"]
+_UNSUPPORTED_VERSION = 35
+_HEADER = struct.Struct(">hhih")
+_CORRELATION = struct.Struct(">i")
 
 
 def extend_produce(schema: dict[str, Any]) -> None:
@@ -43,13 +47,6 @@ def extend_produce(schema: dict[str, Any]) -> None:
         added = {"taggedVersions": since, "tag": _TAG, "default": str(DEFAULT_BATCHES_TO_RETAIN)}
         for fields in (partitions["fields"], topics["fields"]):
             fields.append({"name": _SCHEMA_NAME, "type": "int32", "versions": since, **added})
-
-
-Kind = Literal["Request", "Response"]
-
-_UNSUPPORTED_VERSION = 35
-_HEADER = struct.Struct(">hhih")
-_CORRELATION = struct.Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +170,12 @@ def decode_request(header: RequestHeader, frame: bytes, *, trailing: bool = Fals
     return _decode(read, frame, header.body, f"{header.api} v{header.version} request", trailing=trailing)
 
 
-def _response_prefix(api: str, flexible: bool, frame: bytes) -> tuple[int, int, codec.Body]:
+def decode_response(api: str, version: int, frame: bytes) -> tuple[int, codec.Body]:
+    """Correlation id and body of the answer to a request of this API and version. Raises WireError.
+
+    Header tags are kept as ``_header_tags`` so that :func:`encode_response` gives the same bytes again.
+    """
+    read, _, flexible = _message(api, "Response", version)
     if len(frame) < _CORRELATION.size:
         raise codec.WireError(f"a response of {len(frame)} bytes is shorter than its header")
     tags: codec.Body = {}
@@ -181,23 +183,13 @@ def _response_prefix(api: str, flexible: bool, frame: bytes) -> tuple[int, int, 
     # ApiVersions answers keep the old header for ever, so that a client can read them before it knows the broker.
     if flexible and api != "ApiVersions":
         pos = codec.read_tags(memoryview(frame), pos, len(frame), tags, {})
-    return _CORRELATION.unpack_from(frame)[0], pos, tags
-
-
-def decode_response(api: str, version: int, frame: bytes) -> tuple[int, codec.Body]:
-    """Correlation id and body of the answer to a request of this API and version. Raises WireError.
-
-    Header tags are kept as ``_header_tags`` so that :func:`encode_response` gives the same bytes again.
-    """
-    read, _, flexible = _message(api, "Response", version)
-    correlation, pos, tags = _response_prefix(api, flexible, frame)
     if api == "ApiVersions" and version and frame[pos : pos + 2] == struct.pack(">h", _UNSUPPORTED_VERSION):
         # A broker that does not know the version answers in the oldest one.
         read, version = _message(api, "Response", 0)[0], 0
     body = _decode(read, frame, pos, f"{api} v{version} response")
     if tags:
         body["_header_tags"] = tags["_tags"]
-    return correlation, body
+    return _CORRELATION.unpack_from(frame)[0], body
 
 
 def _encode(write: codec.Write, out: bytearray, body: codec.Body, what: str) -> bytes:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from safeproducer.testing.fake.rules.records import unpack
-from safeproducer.testing.produce import read_batch_headers
+from safeproducer.testing.produce import read_batch_headers, unpack
 from tests.conformance.target import Target, topic_id
 from tests.testing.raw import RawClient, make_batch
 

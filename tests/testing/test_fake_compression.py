@@ -12,7 +12,7 @@ from aiokafka.codec import snappy_encode
 
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.codec import WireError
-from safeproducer.testing.fake.rules.records import MAX_UNPACKED, unpack
+from safeproducer.testing.produce import MAX_UNPACKED, unpack
 from tests.testing.raw import RawClient, make_batch
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
@@ -91,7 +91,7 @@ import sys
 sys.modules["cramjam"] = None
 import gzip
 from safeproducer.testing.codec import WireError
-from safeproducer.testing.fake.rules.records import unpack
+from safeproducer.testing.produce import unpack
 assert unpack(1, gzip.compress(b"a")) == unpack(0, b"a") == b"a"
 for codec, name in ((2, "snappy"), (3, "lz4"), (4, "zstd")):
     try:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -16,7 +17,7 @@ import pytest
 
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.fake.network import broker, buffers
-from safeproducer.testing.fake.network.buffers import MOST_BYTES, Outbox
+from safeproducer.testing.fake.network.buffers import MOST_OUT, Line
 from safeproducer.testing.fake.network.connection import Connection
 from safeproducer.testing.fake.state.faults import Side
 from safeproducer.testing.wire import decode_response, encode_request
@@ -106,7 +107,7 @@ def test_answers_that_wait_for_a_delay_are_bounded(cluster: FakeCluster) -> None
             assert decode_response("Fetch", 12, client.receive())[0] == number
             (connection,) = connections(cluster)
             most = max(most, connection._outbox.bytes)
-    assert 1_000_000 < most < MOST_BYTES + 1_100_000
+    assert 1_000_000 < most < MOST_OUT + 1_100_000
 
 
 @pytest.mark.parametrize("side", ["answer", "request"])
@@ -115,8 +116,8 @@ def test_a_client_that_never_waits_is_not_read(
 ) -> None:
     """Neither its small requests nor their small answers fill the memory; its own socket fills, as with a broker."""
     most = 2 * 1024 * 1024
-    monkeypatch.setattr(buffers, "MOST_BYTES", most)
-    monkeypatch.setattr(buffers, "_MOST_BYTES", most)
+    monkeypatch.setattr(buffers, "MOST_OUT", most)
+    monkeypatch.setattr(buffers, "MOST_IN", most)
     cluster.delay(3600, side=side)
     frame = encode_request("Metadata", 12, 1, "raw", {"topics": []})
     flood = (struct.pack(">i", len(frame)) + frame) * 200_000
@@ -133,7 +134,7 @@ def test_a_client_that_never_waits_is_not_read(
         (connection,) = connections(cluster)
 
         def waiting() -> int:
-            return connection._outbox.bytes + connection._inbox._bytes
+            return connection._outbox.bytes + connection._inbox.bytes
 
         cluster.wait(lambda _: waiting() > most * 0.9, 30)
         for _ in range(100):  # turns of the cluster's loop, in each of which it would do more
@@ -145,26 +146,40 @@ def test_a_client_that_never_waits_is_not_read(
         assert not sender.is_alive()
 
 
-def test_an_outbox_has_room_when_enough_is_out() -> None:
+def test_a_line_has_room_when_enough_is_out() -> None:
     """Who waits for room goes on as soon as there is some, or nothing is to be sent any more."""
 
     async def work() -> None:
-        box, done = Outbox(), list[int]()
+        box, done = Line(MOST_OUT), list[int]()
         for _ in range(3):
-            box.put(3600, lambda: done.append(1), MOST_BYTES // 2)
+            box.put(3600, lambda: done.append(1), MOST_OUT // 2)
         waiting = asyncio.create_task(box.room())
         await asyncio.sleep(0)
         assert not waiting.done()
-        box.close()
+        await box.close()
         await asyncio.wait_for(waiting, 10)
         box.hold(True)
-        box.put(0, lambda: done.append(2), MOST_BYTES + 1)
+        box.put(0, lambda: done.append(2), MOST_OUT + 1)
         waiting = asyncio.create_task(box.room())
         await asyncio.sleep(0)
         assert not waiting.done()
         box.hold(False)
         await asyncio.wait_for(waiting, 10)
         assert (done, box.bytes) == ([2], 0)
+
+    asyncio.run(work())
+
+
+def test_a_step_of_a_line_never_overtakes_another() -> None:
+    """A delay that was ended does not let the next answer out before those that still wait."""
+
+    async def work() -> None:
+        line, done = Line(MOST_OUT), list[int]()
+        for number, delay in enumerate((0, 0.02, 0, 0.01)):
+            line.put(delay, partial(done.append, number))
+        assert done == [0]
+        await line.finish()
+        assert done == [0, 1, 2, 3]
 
     asyncio.run(work())
 

@@ -8,9 +8,10 @@ from unittest import mock
 import pytest
 
 from safeproducer.testing import FakeCluster
+from safeproducer.testing.codec import RefusedError
 from safeproducer.testing.fake.handlers import transactions as handlers
 from safeproducer.testing.fake.rules.groups import Group
-from safeproducer.testing.fake.rules.transactions import OpenTransactions, State, Transaction, TransactionError
+from safeproducer.testing.fake.rules.transactions import OpenTransactions, State, Transaction
 from safeproducer.testing.fake.state import markers
 from tests.conformance import target, test_groups
 from tests.conformance import test_transactions as suite
@@ -42,7 +43,7 @@ def no_epoch_of_an_end(self: Transaction, *, commit: bool, raises: bool) -> None
 
 def no_fence(self: Transaction, producer_id: int, epoch: int) -> None:
     if producer_id != self.producer_id:
-        raise TransactionError(handlers.INVALID_PRODUCER_ID_MAPPING)
+        raise RefusedError(handlers.INVALID_PRODUCER_ID_MAPPING)
 
 
 def no_fence_of_an_end(self: Transaction, producer_id: int, epoch: int, *, commit: bool, raises: bool) -> bool:

@@ -4,7 +4,7 @@ import struct
 from dataclasses import dataclass
 from datetime import datetime
 
-from safeproducer.testing.fake.control import Runtime
+from safeproducer.testing.fake.control import Runtime, on_cluster
 from safeproducer.testing.fake.rules.groups import Group
 from safeproducer.testing.fake.rules.transactions import Transaction
 from safeproducer.testing.fake.state import markers
@@ -19,14 +19,16 @@ class TlsControl(Runtime):
         """The certificate of the authority that signed all others, for ``ssl.ca.location``. Made at each start."""
         return self._authority.ca_file
 
+    @on_cluster
     def client_files(self, name: str) -> tuple[str, str]:
         """Make a client's certificate whose common name is ``name``; returns its file, and that of its key.
 
         They are for ``ssl.certificate.location`` and ``ssl.key.location``, and gone with the cluster. With
         ``tls="mutual"`` and no log-in the user in quotas and journal is the certificate's subject, ``CN=name,OU=...``.
         """
-        return self._call(lambda: self._authority.client_files(name))
+        return self._authority.client_files(name)
 
+    @on_cluster
     def set_certificate(
         self, *names: str, not_before: datetime | None = None, not_after: datetime | None = None
     ) -> None:
@@ -35,8 +37,7 @@ class TlsControl(Runtime):
         It is for these ``names`` and addresses, without any for 127.0.0.1 and localhost, and holds from ``not_before``
         to ``not_after``; None is from the year 2000, and to 2038.
         """
-        authority = self._authority
-        self._call(lambda: authority.present(names or NAMES, not_before, not_after))
+        self._authority.present(names or NAMES, not_before, not_after)
 
     @property
     def _authority(self) -> Authority:
@@ -70,9 +71,10 @@ class GroupInfo:
 class GroupControl(Runtime):
     """Shows consumer groups, and disturbs them."""
 
+    @on_cluster
     def groups(self) -> dict[str, GroupInfo]:
         """All groups, by ID: members, what each is assigned, committed offsets, and how far these are behind."""
-        return self._call(lambda: {group.id: self._info(group) for group in self._now()})
+        return {group.id: self._info(group) for group in self._now()}
 
     def _now(self) -> list[Group]:
         groups, clock = [*self._state.groups.values()], self._state.clock
@@ -93,19 +95,17 @@ class GroupControl(Runtime):
         coordinator = self._state.coordinator(group.id)
         return GroupInfo(group.state.value, group.generation, coordinator, members, offsets, lag)
 
+    @on_cluster
     def rebalance(self, group: str) -> None:
         """Let all members of this ``group`` join anew, as if one had come. They hear of it at their next heartbeat."""
+        found = {one.id: one for one in self._now()}
+        if group not in found:
+            raise ValueError(f"group: there is no {group!r}, only {sorted(found)}")
+        clock = self._state.clock
+        found[group].rebalance(clock.now_ms())
+        self._state.changed()
 
-        def work() -> None:
-            found = {one.id: one for one in self._now()}
-            if group not in found:
-                raise ValueError(f"group: there is no {group!r}, only {sorted(found)}")
-            clock = self._state.clock
-            found[group].rebalance(clock.now_ms())
-            self._state.changed()
-
-        self._call(work)
-
+    @on_cluster
     def move_coordinator(self, key: str) -> int:
         """Let another living broker coordinate the group, or the transactional ID, ``key``; returns it.
 
@@ -113,18 +113,14 @@ class GroupControl(Runtime):
 
         Whoever asks the old one gets NOT_COORDINATOR. Raises ValueError where no other broker lives.
         """
-
-        def work() -> int:
-            now = self._state.coordinator(key)
-            others = [broker.id for broker in self._state.alive if broker.id != now]
-            if not others:
-                raise ValueError(f"key: no other broker lives that could coordinate {key!r}")
-            to = next((broker for broker in others if broker > now), others[0])
-            self._state.coordinators.move(key, to)
-            self._state.changed()
-            return to
-
-        return self._call(work)
+        now = self._state.coordinator(key)
+        others = [broker.id for broker in self._state.alive if broker.id != now]
+        if not others:
+            raise ValueError(f"key: no other broker lives that could coordinate {key!r}")
+        to = next((broker for broker in others if broker > now), others[0])
+        self._state.coordinators.move(key, to)
+        self._state.changed()
+        return to
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +139,11 @@ class TransactionInfo:
 class TransactionControl(GroupControl):
     """Shows the transactions that the cluster knows, for tests to look at."""
 
+    @on_cluster
     def transactions(self) -> dict[str, TransactionInfo]:
         """The newest transaction of each ``transactional.id``: producer ID, epoch, state, partitions and groups."""
-
-        def work() -> dict[str, TransactionInfo]:
-            markers.pass_time(self._state)
-            return {one.id: self._transaction(one) for one in self._state.coordinators.transactions.values()}
-
-        return self._call(work)
+        markers.pass_time(self._state)
+        return {one.id: self._transaction(one) for one in self._state.coordinators.transactions.values()}
 
     def _transaction(self, one: Transaction) -> TransactionInfo:
         since = None if one.since < 0 else one.since / 1000

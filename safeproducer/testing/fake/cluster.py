@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Final, Literal, Self
 
 from safeproducer.testing.fake.clients import TlsControl, TransactionControl
-from safeproducer.testing.fake.control import BrokerControl, Reading, Runtime, TopicControl
+from safeproducer.testing.fake.control import BrokerControl, Reading, Runtime, TopicControl, on_cluster
 from safeproducer.testing.fake.handlers import SERVED
 from safeproducer.testing.fake.network.broker import Broker, reserve
 from safeproducer.testing.fake.rules import configs
@@ -22,6 +22,7 @@ from safeproducer.testing.fake.state.sasl import Credentials, Validate
 
 _NAMING_PARTITIONS = ("Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "DescribeProducers")
 _LAST_EPOCH = 32_767
+QuotaName = Literal["producer_byte_rate", "consumer_byte_rate", "request_percentage", "producer_ids_rate"]
 
 
 class FaultControl(Runtime):
@@ -29,8 +30,7 @@ class FaultControl(Runtime):
 
     A fault is for all brokers or for one, and where a ``topic`` can be given, for requests that name it or one
     ``partition`` of it; a request counts once, however many partitions it names. ``api`` is the name of a request,
-    as "Produce" or "Metadata"; ``broker`` the id of one broker, None for all. Each method raises ValueError for
-    what is not there.
+    as "Produce" or "Metadata"; ``broker`` the id of one, None for all. Raises ValueError for what is not there.
     """
 
     def delay(
@@ -39,9 +39,8 @@ class FaultControl(Runtime):
         """Let answers come ``seconds`` later, or with ``side="request"`` let requests arrive so; always in order.
 
         With a late answer the work is done at once; a late request is not worked on before. Requests in flight are
-        late side by side, not one after the other, as on a long link; but a connection with 16 MB of answers on their
-        way, or 64 MB of requests, is not read until there is room. The newest call that covers a request counts; 0
-        ends it.
+        late side by side, as on a long link; but a connection with 16 MB of answers on their way, or 64 MB of requests,
+        is not read until there is room. The newest call that covers a request counts; 0 ends it.
         """
         if not 0 <= seconds < float("inf"):
             raise ValueError(f"seconds: {seconds} is no delay; give 0 or more")
@@ -61,7 +60,7 @@ class FaultControl(Runtime):
     ) -> None:
         """The next ``n`` answers are dropped and their connections cut, as the work is done. 0 ends it for these."""
         scope = self._scope(api, broker, topic, partition)
-        self._call(lambda: self._state.faults.lose(n, scope))
+        self._call(lambda: self._state.faults.order("loss", n, scope))
 
     def fail_next(
         self,
@@ -81,13 +80,13 @@ class FaultControl(Runtime):
         if error_code == 0:
             raise ValueError("error_code: 0 is success")
         scope = self._scope(api, broker, topic, partition)
-        self._call(lambda: self._state.faults.fail(error_code, n, scope))
+        self._call(lambda: self._state.faults.order("error", n, scope, error_code))
 
     def hold_next(self, api: str, n: int = 1, *, broker: int | None = None) -> None:
         """The next ``n`` requests of this API wait on their way, and what their connections bring behind them, until
         ``release()``: also when the client has hung up meanwhile, and asked again on another connection. 0 ends it."""
         scope = Scope(_served(api), self._checked(broker))
-        self._call(lambda: self._state.faults.hold(n, scope))
+        self._call(lambda: self._state.faults.order("hold", n, scope))
 
     def release(self) -> int:
         """Let all requests that are held back arrive now, and hold no more; returns how many that were."""
@@ -99,8 +98,7 @@ class FaultControl(Runtime):
         return self._call(lambda: len(self._state.faults.held))
 
     def set_throttle(self, milliseconds: int, *, broker: int | None = None, api: str = "Produce") -> None:
-        """Answers of this API announce a throttle time of so many ``milliseconds`` (KIP-219); the broker itself holds
-        nothing back. 0 ends it."""
+        """Answers of this API announce a throttle time of ``milliseconds`` (KIP-219), not enforced. 0 ends it."""
         if milliseconds < 0:
             raise ValueError(f"milliseconds: {milliseconds} is below 0")
         scope = Scope(_served(api), self._checked(broker))
@@ -134,9 +132,6 @@ def _served(api: str) -> str:
     return api
 
 
-QuotaName = Literal["producer_byte_rate", "consumer_byte_rate", "request_percentage", "producer_ids_rate"]
-
-
 class _Default(Enum):
     """As ``user`` or ``client_id``: everybody who has no quota of his own; each gets the whole of it."""
 
@@ -149,30 +144,21 @@ class _Default(Enum):
 DEFAULT: Final = _Default.ENTITY
 
 
-def _entity(user: str | _Default | None, client_id: str | _Default | None) -> Entity:
-    given = {USER: user, CLIENT_ID: client_id}
-    return frozenset((kind, None if name is DEFAULT else name) for kind, name in given.items() if name is not None)
-
-
 class QuotaControl(Runtime):
     """Moves the clock, and sets quotas."""
 
+    @on_cluster
     def advance(self, seconds: float) -> float:
         """Move the cluster's clock on by ``seconds``; returns its time since the Unix epoch. Raises ValueError below 0.
 
-        Producer IDs, sessions and transactions expire, quotas recover and replicas are copied by it. Waits stay real:
-        delays, the time a throttled connection is muted, long polls. Clients know nothing of it, so new records carry
-        real timestamps.
+        Producer IDs, sessions and transactions expire, quotas recover and replicas are copied by it. Delays, long polls
+        and the time for which a connection is muted stay real, and so do the timestamps of clients.
         """
-
-        def work() -> float:
-            now = self._state.clock.advance(seconds)
-            self._state.follow()
-            markers.pass_time(self._state)
-            self._state.changed()
-            return now
-
-        return self._call(work)
+        now = self._state.clock.advance(seconds)
+        self._state.follow()
+        markers.pass_time(self._state)
+        self._state.changed()
+        return now
 
     def now(self) -> float:
         """The cluster's time, in seconds since the Unix epoch."""
@@ -193,7 +179,8 @@ class QuotaControl(Runtime):
         hour and broker, of users only. :data:`DEFAULT` stands for all users or clients without their own. Without a
         log-in a user is "ANONYMOUS". Raises ValueError, with the way out, for a quota that Kafka would refuse.
         """
-        entity = _entity(user, client_id)
+        given = {USER: user, CLIENT_ID: client_id}.items()
+        entity: Entity = frozenset((kind, None if one is DEFAULT else one) for kind, one in given if one is not None)
         self._call(lambda: self._state.quotas.set(entity, {name: value}))
 
     def quotas(self) -> dict[str, dict[str, float]]:

@@ -4,20 +4,22 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Literal, Self, TypedDict, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypedDict, TypeVar
 
 from safeproducer.testing.fake.handlers.request import LOOPBACK
 from safeproducer.testing.fake.network.broker import Broker
 from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.rules.producer_state import ProducerEntry
-from safeproducer.testing.fake.rules.records import StoredRecord, read_records
 from safeproducer.testing.fake.rules.replication import FOLLOWER, LEADER
 from safeproducer.testing.fake.state import markers, topic_changes
 from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState, JournalEntry
-from safeproducer.testing.fake.state.topics import NO_LEADER, Partition
-from safeproducer.testing.produce import BatchHeader
+from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
+from safeproducer.testing.produce import BatchHeader, StoredRecord, read_records
 
+P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R", bound="Runtime")
 
 
 class Runtime:
@@ -63,13 +65,26 @@ class Runtime:
     def _checked(self, broker: int | None) -> int | None:
         return None if broker is None else self._broker(broker).id
 
-    def _partition(self, topic: str, partition: int) -> Partition:
-        found = self._state.topics.get(topic)
-        if found is None:
+    def _topic(self, topic: str) -> Topic:
+        if topic not in self._state.topics:
             raise ValueError(f"topic: there is no {topic!r}, only {sorted(self._state.topics)}")
-        if not 0 <= partition < len(found.partitions):
-            raise ValueError(f"partition: {topic!r} has {len(found.partitions)}, not one with number {partition}")
-        return found.partitions[partition]
+        return self._state.topics[topic]
+
+    def _partition(self, topic: str, partition: int) -> Partition:
+        found = self._topic(topic).partitions
+        if not 0 <= partition < len(found):
+            raise ValueError(f"partition: {topic!r} has {len(found)}, not one with number {partition}")
+        return found[partition]
+
+
+def on_cluster(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T]:
+    """The method, done on the cluster's thread while the caller waits. It may not call another one of these."""
+
+    @wraps(method)
+    def call(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._call(partial(method, self, *args, **kwargs))
+
+    return call
 
 
 class BrokerControl(Runtime):
@@ -105,18 +120,16 @@ class BrokerControl(Runtime):
         To clients it is as a broker whose process hangs. It goes on leading: move its partitions if they shall not
         wait. A fetch that waits for records goes on waiting, unanswered. :meth:`stop` and ``reset()`` end a pause.
         """
-        self._hang(broker, self._brokers[self._broker(broker).id].pause)
+        self._hang(broker, Broker.pause)
 
-    def _hang(self, broker: int, change: Callable[[], None]) -> None:
-        def work() -> None:
-            change()
-            self._state.set_working(broker, self._brokers[broker].is_running)
-
-        self._call(work)
+    @on_cluster
+    def _hang(self, broker: int, change: Callable[[Broker], None]) -> None:
+        change(hanging := self._brokers[self._broker(broker).id])
+        self._state.set_working(broker, hanging.is_running)
 
     def resume(self, broker: int) -> None:
         """Work on what came during the pause, in order, and send what waited. Without a pause it does nothing."""
-        self._hang(broker, self._brokers[self._broker(broker).id].resume)
+        self._hang(broker, Broker.resume)
 
     def cut(self, broker: int | None = None, *, client_id: str | None = None) -> int:
         """End all connections, or those of ``broker``, of ``client_id``, or of both, now; returns how many."""
@@ -127,34 +140,30 @@ class BrokerControl(Runtime):
 
         return self._await(work)
 
+    @on_cluster
     def set_kip_1269(self, broker: int, known: bool) -> None:
-        """Upgrade or downgrade a broker at run time. One by which it is not ``known`` remembers five batches, and lists
-        neither config."""
-        state = self._broker(broker)
-        self._call(lambda: setattr(state, "kip_1269", known))
+        """Upgrade or downgrade a broker: without it ``known`` it remembers five batches, and lists neither config."""
+        self._broker(broker).kip_1269 = known
 
+    @on_cluster
     def set_broker_config(self, broker: int, name: str, value: str | None) -> None:
-        """Set the dynamic config ``name`` of a broker; ``value`` None takes it away again. Raises ValueError for what a
-        broker would refuse."""
+        """Set the dynamic config ``name`` of a broker, or take it away (``value`` None). Raises ValueError as Kafka."""
         state = self._broker(broker)
         if value is not None or name not in configs.BROKER:
             configs.check(configs.BROKER, name, value)
         if not configs.BROKER[name].dynamic:
             raise ValueError(f"{name}: cannot be changed while the broker runs; give it as broker_config")
-
-        def work() -> None:
-            self._state.expire_producers(state)
-            state.dynamic.pop(name, None)
-            if value is not None:
-                state.dynamic[name] = value
-            self._state.review()
-
-        self._call(work)
+        self._state.expire_producers(state)
+        state.dynamic.pop(name, None)
+        if value is not None:
+            state.dynamic[name] = value
+        self._state.review()
 
 
 class TopicControl(Runtime):
     """Makes, changes and deletes topics. A ``partition`` of a ``topic`` is counted from 0 on."""
 
+    @on_cluster
     def create_topic(
         self,
         name: str,
@@ -168,30 +177,21 @@ class TopicControl(Runtime):
         ``replication_factor`` None: three replicas, if there are as many brokers. ``config``: configs of the topic, as
         ``{"min.insync.replicas": "2"}``. Raises ValueError for what Kafka would refuse.
         """
+        factor = min(3, len(self._state.alive)) if replication_factor is None else replication_factor
+        topic_changes.create_topic(self._state, name, partitions, factor, dict(config or {}))
 
-        def work() -> None:
-            factor = min(3, len(self._state.alive)) if replication_factor is None else replication_factor
-            topic_changes.create_topic(self._state, name, partitions, factor, dict(config or {}))
-
-        self._call(work)
-
+    @on_cluster
     def set_topic_config(self, topic: str, name: str, value: str | None) -> None:
-        """Set the config ``name`` on the topic; ``value`` None takes it away. Raises ValueError for what Kafka would
-        refuse."""
+        """Set the config ``name`` on the topic, or take it away (``value`` None). Raises ValueError as Kafka."""
         if value is not None or name not in configs.TOPIC:
             configs.check(configs.TOPIC, name, value)
+        config = self._topic(topic).config
+        config.pop(name, None)
+        if value is not None:
+            config[name] = value
+        self._state.review()
 
-        def work() -> None:
-            found = self._state.topics.get(topic)
-            if found is None:
-                raise ValueError(f"topic: there is no {topic!r}, only {sorted(self._state.topics)}")
-            found.config.pop(name, None)
-            if value is not None:
-                found.config[name] = value
-            self._state.review()
-
-        self._call(work)
-
+    @on_cluster
     def fill(self, topic: str, partition: int, size: int, *, replicated: bool = True) -> None:
         """Let the partition have ``size`` bytes more, without records that anybody could read: they cost no memory.
 
@@ -200,18 +200,14 @@ class TopicControl(Runtime):
         """
         if size < 0:
             raise ValueError(f"size: {size} bytes are below 0")
-
-        def work() -> None:
-            found = self._partition(topic, partition)
-            if found.leader == NO_LEADER:
-                raise ValueError(f"partition: {topic}-{partition} has no leader to write to; start a broker of its own")
+        found = self._partition(topic, partition)
+        if found.leader == NO_LEADER:
+            raise ValueError(f"partition: {topic}-{partition} has no leader to write to; start a broker of its own")
+        self._state.follow()
+        found.log.end_bytes += size
+        if self._state.fetchers is not None:
+            self._state.fetchers.append(self._topic(topic), found, size, replicated=replicated)
             self._state.follow()
-            found.log.end_bytes += size
-            if self._state.fetchers is not None:
-                self._state.fetchers.append(self._state.topics[topic], found, size, replicated=replicated)
-                self._state.follow()
-
-        self._call(work)
 
     def apply_retention(self) -> int:
         """Delete what ``retention.ms`` and ``retention.bytes`` released, as a broker does every five minutes.
@@ -221,31 +217,25 @@ class TopicControl(Runtime):
         """
         return self._call(self._state.apply_retention)
 
+    @on_cluster
     def leader(self, topic: str, partition: int = 0) -> tuple[int, int]:
         """The leading broker (-1: none is alive) and the leader epoch."""
+        found = self._partition(topic, partition)
+        return found.leader, found.leader_epoch
 
-        def work() -> tuple[int, int]:
-            found = self._partition(topic, partition)
-            return found.leader, found.leader_epoch
-
-        return self._call(work)
-
+    @on_cluster
     def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
         """Hand the partition to another replica in sync, the next one if ``to`` is None; returns the new leader.
 
         The leader epoch grows. Raises ValueError if there is no such replica.
         """
-
-        def work() -> int:
-            found = self._partition(topic, partition)
-            others = [replica for replica in self._state.in_sync(found) if replica != found.leader]
-            chosen = to if to is not None else next(iter(others), None)
-            if chosen not in others:
-                raise ValueError(f"to: {to} does not follow {topic}-{partition}; its living followers are {others}")
-            self._state.lead(self._state.topics[topic], found, chosen)
-            return chosen
-
-        return self._call(work)
+        found = self._partition(topic, partition)
+        others = [replica for replica in self._state.in_sync(found) if replica != found.leader]
+        chosen = to if to is not None else next(iter(others), None)
+        if chosen not in others:
+            raise ValueError(f"to: {to} does not follow {topic}-{partition}; its living followers are {others}")
+        self._state.lead(self._topic(topic), found, chosen)
+        return chosen
 
 
 class ReplicationMetrics(TypedDict):
@@ -279,41 +269,33 @@ class Reading(Runtime):
         stored = self._stored(topic, partition, committed=isolation == "read_committed")
         return [record for header, data in stored if not header.control for record in read_records(header, data)]
 
+    @on_cluster
     def _stored(self, topic: str, partition: int, *, committed: bool = False) -> list[tuple[BatchHeader, bytes]]:
-        def work() -> list[tuple[BatchHeader, bytes]]:
-            markers.pass_time(self._state)
-            found = self._partition(topic, partition)
-            return found.committed() if committed else found.log.batches()
+        markers.pass_time(self._state)
+        found = self._partition(topic, partition)
+        return found.committed() if committed else found.log.batches()
 
-        return self._call(work)
-
+    @on_cluster
     def producer_state(self, topic: str, partition: int = 0, *, broker: int | None = None) -> dict[int, ProducerEntry]:
         """The producers that a replica (default: the leader) remembers, by producer ID, right now; copies."""
+        found = self._partition(topic, partition)
+        replica = found.leader if broker is None else broker
+        if replica not in found.states:
+            raise ValueError(f"broker: {replica} has no replica of {topic}-{partition}, only {found.replicas} have")
+        return self._state.producers(found, self._broker(replica)).entries()
 
-        def work() -> dict[int, ProducerEntry]:
-            found = self._partition(topic, partition)
-            replica = found.leader if broker is None else broker
-            if replica not in found.states:
-                raise ValueError(f"broker: {replica} has no replica of {topic}-{partition}, only {found.replicas} have")
-            return self._state.producers(found, self._broker(replica)).entries()
-
-        return self._call(work)
-
+    @on_cluster
     def replication(self, broker: int) -> ReplicationMetrics:
         """KIP-73's metrics at this broker. Rates are 0 without ``replica_link``."""
         self._broker(broker)
-
-        def work() -> ReplicationMetrics:
-            self._state.follow()
-            fetchers = self._state.fetchers
-            return {
-                "LeaderReplicationThrottledRate": fetchers.rate(LEADER, broker) if fetchers else 0.0,
-                "FollowerReplicationThrottledRate": fetchers.rate(FOLLOWER, broker) if fetchers else 0.0,
-                "SumReplicaLag": fetchers.lag(broker) if fetchers else 0,
-                "PartitionBytesInRate": fetchers.bytes_in(broker) if fetchers else {},
-            }
-
-        return self._call(work)
+        self._state.follow()
+        fetchers = self._state.fetchers
+        return {
+            "LeaderReplicationThrottledRate": fetchers.rate(LEADER, broker) if fetchers else 0.0,
+            "FollowerReplicationThrottledRate": fetchers.rate(FOLLOWER, broker) if fetchers else 0.0,
+            "SumReplicaLag": fetchers.lag(broker) if fetchers else 0,
+            "PartitionBytesInRate": fetchers.bytes_in(broker) if fetchers else {},
+        }
 
     def journal(self, api: str | None = None, *, broker: int | None = None) -> list[JournalEntry]:
         """The newest 200 000 requests, oldest first: all, those of the ``api`` of this name, or those to ``broker``."""

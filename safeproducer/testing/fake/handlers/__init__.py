@@ -9,9 +9,12 @@ from safeproducer.testing.fake.state.cluster_state import BrokerState
 from safeproducer.testing.fake.state.sasl import SaslError
 from safeproducer.testing.wire import PRODUCE_VERSION, api_key
 
-UNSUPPORTED_SASL_MECHANISM = 33
-ILLEGAL_SASL_STATE = 34
-SASL_AUTHENTICATION_FAILED = 58
+UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED = 33, 34, 58
+UNSUPPORTED_VERSION, INVALID_REQUEST, REBOOTSTRAP_REQUIRED = 35, 42, 129
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+# Brokers say that they serve these although they do not: older librdkafka wants it (KAFKA-18659).
+_ADVERTISED_FROM = {"Produce": 0}
+_FEATURES_SINCE = 3
 
 
 def sasl_handshake(request: Request) -> Body:
@@ -19,7 +22,7 @@ def sasl_handshake(request: Request) -> Body:
     session = request.session
     if session.open and (request.error or not session.renew()):
         return {"error_code": request.error or ILLEGAL_SASL_STATE, "mechanisms": []}
-    if session.chosen or request.error:
+    if session.logging_in or request.error:  # a second handshake, or one that is to fail
         session.fail()
         return {"error_code": request.error or ILLEGAL_SASL_STATE, "mechanisms": []}
     known = session.choose(request.body["mechanism"], request.header.version)
@@ -40,13 +43,6 @@ def sasl_authenticate(request: Request) -> Body:
     except SaslError as problem:
         return {"error_code": SASL_AUTHENTICATION_FAILED, "error_message": str(problem), "auth_bytes": b""}
     return {"error_code": 0, "auth_bytes": answer, "session_lifetime_ms": session.lifetime_ms if session.open else 0}
-
-
-UNSUPPORTED_VERSION, INVALID_REQUEST, REBOOTSTRAP_REQUIRED = 35, 42, 129
-_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
-# Brokers say that they serve these although they do not: older librdkafka wants it (KAFKA-18659).
-_ADVERTISED_FROM = {"Produce": 0}
-_FEATURES_SINCE = 3
 
 
 def served(api: str, broker: BrokerState) -> tuple[int, int]:

@@ -1,33 +1,27 @@
-"""DescribeConfigs and IncrementalAlterConfigs, of topics and brokers.
+"""Configs of topics and brokers, topics themselves, and quotas of clients (KIP-546, 599, and that of 936).
 
-CreateTopics, CreatePartitions and DeleteTopics. Any broker answers; there is no controller of its own.
-
-DescribeClientQuotas and AlterClientQuotas (KIP-546, KIP-599, and KIP-936's quota).
+Any broker answers; there is no controller of its own.
 """
 
 import uuid
 from collections import Counter
 from collections.abc import Callable
 
-from safeproducer.testing.codec import Body
+from safeproducer.testing.codec import Body, RefusedError
 from safeproducer.testing.fake.handlers.request import Request
 from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.rules.configs import ConfigError, ConfigValue, Definition
 from safeproducer.testing.fake.rules.quotas import CLIENT_ID, USER, Entity, QuotaRefusedError
 from safeproducer.testing.fake.state import topic_changes
-from safeproducer.testing.fake.state.topic_changes import (
-    INVALID_CONFIG,
-    INVALID_REPLICA_ASSIGNMENT,
-    INVALID_TOPIC,
-    RefusedError,
-    is_topic_name,
-)
+from safeproducer.testing.fake.state.topic_changes import INVALID_CONFIG, INVALID_TOPIC, is_topic_name
 
-UNKNOWN_SERVER_ERROR = -1
-INVALID_REQUEST = 42
+UNKNOWN_SERVER_ERROR, UNSUPPORTED_VERSION, INVALID_REQUEST = -1, 35, 42
 _TOPIC, _BROKER = 2, 4
 _READ_ONLY = [name for name, definition in configs.BROKER.items() if not definition.dynamic]
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+_NO_ID = uuid.UUID(int=0)
+_EXACT, _DEFAULT, _ANY = 0, 1, 2
+_KNOWN = (USER, CLIENT_ID, "ip")
 
 
 def describe_configs(request: Request) -> Body:
@@ -171,9 +165,6 @@ def _changed_list(key: str, definition: Definition | None, values: dict[str, str
     return ",".join([*old, *(entry for entry in given if entry not in old)])
 
 
-_NO_ID = uuid.UUID(int=0)
-
-
 def create_topics(request: Request) -> Body:
     """One answer for each topic; what is refused leaves the others alone."""
     return {"topics": _each(request, _create)}
@@ -193,7 +184,8 @@ def _assignment(wanted: Body) -> list[list[int]] | None:
         raise RefusedError(INVALID_REQUEST, text)
     given = {entry["partition_index"]: entry["broker_ids"] for entry in wanted["assignments"]}
     if sorted(given) != list(range(len(wanted["assignments"]))):
-        raise RefusedError(INVALID_REPLICA_ASSIGNMENT, f"partitions {sorted(given)} do not count up from 0")
+        text = f"partitions {sorted(given)} do not count up from 0"
+        raise RefusedError(topic_changes.INVALID_REPLICA_ASSIGNMENT, text)
     return [given[index] for index in sorted(given)]
 
 
@@ -208,14 +200,9 @@ def _create(request: Request, wanted: Body) -> Body:
         unknown = [key for key in config if not configs.knows(configs.TOPIC, key, kip_1269=knows_kip)]
         if unknown:
             raise RefusedError(INVALID_CONFIG, f"unknown topic config {unknown[0]}")
+        given, only = _assignment(wanted), request.body["validate_only"]
         topic = topic_changes.create_topic(
-            request.cluster,
-            name,
-            partitions,
-            factor,
-            config,
-            assignment=_assignment(wanted),
-            validate_only=request.body["validate_only"],
+            request.cluster, name, partitions, factor, config, assignment=given, validate_only=only
         )
     except RefusedError as refusal:
         return {"name": name, "error_code": refusal.error_code, "error_message": str(refusal)}
@@ -244,17 +231,12 @@ def _once(error_code: int, name: str) -> Body:
 
 
 def _grow(request: Request, wanted: Body) -> Body:
-    name, given = wanted["name"], wanted["assignments"]
+    name, given, only = wanted["name"], wanted["assignments"], request.body["validate_only"]
+    new = None if given is None else [entry["broker_ids"] for entry in given]
     answer = {"name": name, "error_code": request.error, "error_message": None}
     if not request.error:
         try:
-            topic_changes.create_partitions(
-                request.cluster,
-                name,
-                wanted["count"],
-                assignment=None if given is None else [entry["broker_ids"] for entry in given],
-                validate_only=request.body["validate_only"],
-            )
+            topic_changes.create_partitions(request.cluster, name, wanted["count"], assignment=new, validate_only=only)
         except RefusedError as refusal:
             answer.update(error_code=refusal.error_code, error_message=str(refusal))
     return answer
@@ -287,11 +269,6 @@ def _named(request: Request, name: str | None, topic_id: uuid.UUID) -> Body:
     if topic is not None and not error:
         name, topic_id = topic.name, topic.id
     return {"name": name, "topic_id": topic_id, "error_code": request.error or error, "error_message": text}
-
-
-UNSUPPORTED_VERSION = 35
-_EXACT, _DEFAULT, _ANY = 0, 1, 2
-_KNOWN = (USER, CLIENT_ID, "ip")
 
 
 def alter_client_quotas(request: Request) -> Body:

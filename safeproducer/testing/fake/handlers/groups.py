@@ -9,19 +9,12 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from safeproducer.testing.codec import Body
-from safeproducer.testing.fake.handlers.request import (
-    LOOPBACK,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    Request,
-    by_partition,
-)
+from safeproducer.testing.codec import Body, RefusedError
+from safeproducer.testing.fake.handlers.request import LOOPBACK, UNKNOWN_TOPIC_OR_PARTITION, Request, by_partition
 from safeproducer.testing.fake.rules import groups as rules
 
 OFFSET_METADATA_TOO_LARGE, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, INVALID_GROUP_ID = 12, 15, 16, 24
-INVALID_REQUEST = 42
-NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, UNSTABLE_OFFSET_COMMIT = 68, 69, 88
+INVALID_REQUEST, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, UNSTABLE_OFFSET_COMMIT = 42, 68, 69, 88
 _MOST_METADATA = 4096
 _GROUP, _TRANSACTION, _SHARE = range(3)
 _NULL_NAMES, _MEMBERS, _TOLD_BY_ERROR, _TOP_LEVEL, _MANY, _NOT_FOUND = 7, 3, 6, 2, 8, 9
@@ -66,16 +59,16 @@ def heartbeat_anew(request: Request) -> Body:
 
 
 def find(request: Request, group_id: str, missing: int = 0) -> rules.Group:
-    """The group, as it is now; ``missing``: the error if there is none, else it is made. Raises GroupError."""
+    """The group, as it is now; ``missing``: the error if there is none, else it is made. Raises RefusedError."""
     if request.error:
-        raise rules.GroupError(request.error)
+        raise RefusedError(request.error)
     if request.cluster.coordinator(group_id) != request.broker.id:
-        raise rules.GroupError(NOT_COORDINATOR)
+        raise RefusedError(NOT_COORDINATOR)
     groups = request.cluster.groups
     group = groups.get(group_id)
     if group is None:
         if missing:
-            raise rules.GroupError(missing)
+            raise RefusedError(missing)
         group = groups[group_id] = rules.Group(group_id)
     group.pass_time(request.now)
     return group
@@ -83,7 +76,7 @@ def find(request: Request, group_id: str, missing: int = 0) -> rules.Group:
 
 def _named(request: Request) -> str:
     if not request.body["group_id"] and not request.error:
-        raise rules.GroupError(INVALID_GROUP_ID)
+        raise RefusedError(INVALID_GROUP_ID)
     return str(request.body["group_id"])
 
 
@@ -122,18 +115,18 @@ async def _when_told(request: Request, ask: Callable[[], tuple[rules.Group, rule
             began, due = loop.time(), group.due
             await cluster.wait_for_change(1.0 if due is None else max(due - request.now, 1) / 1000)
             request.idle += loop.time() - began
-    except rules.GroupError as error:
-        return {**nothing, "error_code": error.code}
+    except RefusedError as error:
+        return {**nothing, "error_code": error.error_code}
     return answer
 
 
 def _answered(request: Request, group: rules.Group, reply: rules.Reply) -> Body | None:
-    """The answer, if there is one by now; others may have one, too. Raises GroupError if the coordinator has moved."""
+    """The answer, if there is one by now; others may have one, too. Raises RefusedError if the coordinator moved."""
     waited = reply.answer is None
     group.pass_time(request.now)
     answer = reply.answer
     if answer is None and request.cluster.coordinator(group.id) != request.broker.id:
-        raise rules.GroupError(NOT_COORDINATOR)
+        raise RefusedError(NOT_COORDINATOR)
     if waited and answer is not None:
         request.cluster.changed()
     return answer
@@ -143,8 +136,8 @@ def heartbeat(request: Request) -> Body:
     try:
         group = find(request, _named(request), rules.UNKNOWN_MEMBER_ID)
         return {"error_code": group.heartbeat(request.body, request.now)}
-    except rules.GroupError as error:
-        return {"error_code": error.code}
+    except RefusedError as error:
+        return {"error_code": error.error_code}
 
 
 def leave_group(request: Request) -> Body:
@@ -157,13 +150,13 @@ def leave_group(request: Request) -> Body:
             error = 0
             try:
                 group.leave(member["member_id"], member["group_instance_id"], request.now)
-            except rules.GroupError as refusal:
-                error = refusal.code
+            except RefusedError as refusal:
+                error = refusal.error_code
             members.append({**member, "error_code": error})
-    except rules.GroupError as error:
-        if error.code != rules.UNKNOWN_MEMBER_ID:
-            return {"error_code": error.code, "members": []}
-        members = [{**member, "error_code": error.code} for member in named]
+    except RefusedError as error:
+        if error.error_code != rules.UNKNOWN_MEMBER_ID:
+            return {"error_code": error.error_code, "members": []}
+        members = [{**member, "error_code": error.error_code} for member in named]
     request.cluster.changed()
     alone = request.header.version < _MEMBERS
     return {"error_code": members[0]["error_code"] if alone else 0, "members": members}
@@ -177,8 +170,8 @@ def offset_commit(request: Request) -> Body:
     try:
         group = find(request, body["group_id"], unknown if generation >= 0 else 0)
         group.may_commit(body, generation, request.now)
-    except rules.GroupError as refusal:
-        error = refusal.code
+    except RefusedError as refusal:
+        error = refusal.error_code
     return {"topics": commit(request, error, group.offsets if group is not None else {})}
 
 
@@ -217,9 +210,9 @@ def _offsets(request: Request, wanted: Body) -> Body:
     try:
         group = find(request, group_id, GROUP_ID_NOT_FOUND)
         known, open_ones = group.offsets, {place for places in group.uncommitted.values() for place in places}
-    except rules.GroupError as error:
-        if error.code != GROUP_ID_NOT_FOUND:
-            return {"group_id": group_id, "error_code": error.code, "topics": []}
+    except RefusedError as error:
+        if error.error_code != GROUP_ID_NOT_FOUND:
+            return {"group_id": group_id, "error_code": error.error_code, "topics": []}
         known, open_ones = {}, set()
     topics = wanted["topics"]
     if topics is None:
@@ -233,8 +226,8 @@ def _offsets(request: Request, wanted: Body) -> Body:
         ]
 
     def answer(topic: Body, index: int) -> Body:
-        found = cluster.find_topic(topic.get("name"), topic.get("topic_id"))
-        error = UNKNOWN_TOPIC_ID if found is None and not topic.get("name") else 0
+        found, error = request.find_topic(topic.get("name"), topic.get("topic_id"))
+        error = 0 if topic.get("name") else error
         place = found.name if found else topic.get("name", ""), index
         offset, epoch, metadata = known.get(place, rules.Offset(-1))
         if place in open_ones and request.body.get("require_stable"):
@@ -254,10 +247,10 @@ def _description(request: Request, group_id: str) -> Body:
     nothing = {"group_id": group_id, "protocol_type": "", "protocol_data": "", "members": []}
     try:
         group = find(request, group_id, GROUP_ID_NOT_FOUND)
-    except rules.GroupError as error:
-        if error.code != GROUP_ID_NOT_FOUND:
-            return {**nothing, "error_code": error.code, "group_state": ""}
-        told = error.code if request.header.version >= _TOLD_BY_ERROR else 0
+    except RefusedError as error:
+        if error.error_code != GROUP_ID_NOT_FOUND:
+            return {**nothing, "error_code": error.error_code, "group_state": ""}
+        told = error.error_code if request.header.version >= _TOLD_BY_ERROR else 0
         text = f"Group {group_id} not found."
         return {**nothing, "error_code": told, "error_message": text, "group_state": "Dead"}
     stable = group.state is rules.State.STABLE
@@ -306,9 +299,9 @@ def delete_groups(request: Request) -> Body:
         error = 0
         try:
             if find(request, group_id, GROUP_ID_NOT_FOUND).state is not rules.State.EMPTY:
-                raise rules.GroupError(NON_EMPTY_GROUP)
+                raise RefusedError(NON_EMPTY_GROUP)
             del request.cluster.groups[group_id]
-        except rules.GroupError as refusal:
-            error = refusal.code
+        except RefusedError as refusal:
+            error = refusal.error_code
         results.append({"group_id": group_id, "error_code": error})
     return {"results": results}

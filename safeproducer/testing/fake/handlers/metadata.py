@@ -1,27 +1,17 @@
-"""What there is and where: Metadata, DescribeTopicPartitions, DescribeCluster, DescribeLogDirs, moves.
-
-AlterPartitionReassignments and ListPartitionReassignments are the moves.
-"""
+"""What there is and where: Metadata, DescribeTopicPartitions, DescribeCluster, DescribeLogDirs; and what moves."""
 
 from __future__ import annotations
 
 import uuid
 
-from safeproducer.testing.codec import Body
-from safeproducer.testing.fake.handlers.request import (
-    LEADER_NOT_AVAILABLE,
-    LOOPBACK,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    Request,
-    by_partition,
-)
+from safeproducer.testing.codec import Body, RefusedError
+from safeproducer.testing.fake.handlers.request import LOOPBACK, UNKNOWN_TOPIC_OR_PARTITION, Request, by_partition
 from safeproducer.testing.fake.state import topic_changes
-from safeproducer.testing.fake.state.topic_changes import INVALID_TOPIC, RefusedError, is_topic_name
+from safeproducer.testing.fake.state.topic_changes import INVALID_TOPIC, is_topic_name
 from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
 
 MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
-INVALID_REQUEST = 42
-UNKNOWN_SERVER_ERROR = -1
+UNKNOWN_SERVER_ERROR, LEADER_NOT_AVAILABLE, INVALID_REQUEST = -1, 5, 42
 _NO_ID = uuid.UUID(int=0)
 _BY_ID_SINCE = 12
 _BROKERS, _CONTROLLERS = 1, 2
@@ -29,6 +19,7 @@ _MOST_PARTITIONS = 2000
 # What may be done with a topic, and with the cluster, where nobody is refused anything.
 _ALL_OPERATIONS = 0b1101_1111_1000
 _ALL_CLUSTER_OPERATIONS = 0b1_1111_1010_0000
+_VOLUME = 1 << 40
 
 
 def metadata(request: Request) -> Body:
@@ -42,13 +33,8 @@ def metadata(request: Request) -> Body:
         return {"brokers": [], "cluster_id": None, "controller_id": -1, "topics": refused}
     else:
         topics = [_asked_for(request, name, topic_id) for name, topic_id in _distinct(wanted)]
-    return {
-        **_cluster_operations(request),
-        "brokers": [{"node_id": b.id, "host": LOOPBACK, "port": b.port, "rack": None} for b in cluster.alive],
-        "cluster_id": cluster.id,
-        "controller_id": cluster.controller,
-        "topics": topics,
-    }
+    brokers = [{"node_id": b.id, "host": LOOPBACK, "port": b.port, "rack": None} for b in cluster.alive]
+    return {**_cluster(request), "brokers": brokers, "topics": topics}
 
 
 def _refusal(request: Request, wanted: list[Body]) -> int:
@@ -137,21 +123,13 @@ def describe_cluster(request: Request) -> Body:
         wrong = MISMATCHED_ENDPOINT_TYPE if wanted == _CONTROLLERS else UNSUPPORTED_ENDPOINT_TYPE
         return {"error_code": request.error or wrong, "error_message": None, "brokers": []}
     brokers = [{"broker_id": b.id, "host": LOOPBACK, "port": b.port, "rack": None} for b in request.cluster.alive]
-    cluster = request.cluster
-    return {
-        **_cluster_operations(request),
-        "cluster_id": cluster.id,
-        "controller_id": cluster.controller,
-        "brokers": brokers,
-    }
+    return {**_cluster(request), "brokers": brokers}
 
 
-def _cluster_operations(request: Request) -> Body:
-    asked = request.body.get("include_cluster_authorized_operations")
-    return {"cluster_authorized_operations": _ALL_CLUSTER_OPERATIONS} if asked else {}
-
-
-_VOLUME = 1 << 40
+def _cluster(request: Request) -> Body:
+    asked, cluster = request.body.get("include_cluster_authorized_operations"), request.cluster
+    operations = {"cluster_authorized_operations": _ALL_CLUSTER_OPERATIONS} if asked else {}
+    return {**operations, "cluster_id": cluster.id, "controller_id": cluster.controller}
 
 
 def alter_reassignments(request: Request) -> Body:
@@ -162,9 +140,8 @@ def alter_reassignments(request: Request) -> Body:
         index, error, text = wanted["partition_index"], request.error, None
         try:
             if not error:
-                topic_changes.reassign(
-                    request.cluster, topic["name"], index, wanted["replicas"], same_factor=same_factor
-                )
+                replicas = wanted["replicas"]
+                topic_changes.reassign(request.cluster, topic["name"], index, replicas, same_factor=same_factor)
         except RefusedError as refusal:
             error, text = refusal.error_code, str(refusal)
         return {"partition_index": index, "error_code": error, "error_message": text}

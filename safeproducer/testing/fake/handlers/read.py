@@ -4,14 +4,12 @@ import asyncio
 
 from safeproducer.testing.codec import Body, WireError
 from safeproducer.testing.fake.handlers.request import Request, by_partition
-from safeproducer.testing.fake.rules.records import read_records
 from safeproducer.testing.fake.rules.transactions import Aborted
 from safeproducer.testing.fake.state import markers
 from safeproducer.testing.fake.state.topics import Partition
+from safeproducer.testing.produce import read_records
 
-OFFSET_OUT_OF_RANGE = 1
-FETCH_SESSION_ID_NOT_FOUND = 70
-UNSUPPORTED_VERSION = 35
+OFFSET_OUT_OF_RANGE, UNSUPPORTED_VERSION, FETCH_SESSION_ID_NOT_FOUND = 1, 35, 70
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING = range(-1, -7, -1)
 _NO_LIMIT = 1 << 30
 _READ_COMMITTED = 1

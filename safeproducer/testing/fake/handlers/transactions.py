@@ -1,14 +1,12 @@
 """Transactions: InitProducerId, their parts, their ends, and what admin clients ask and do."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
-from safeproducer.testing.codec import Body
+from safeproducer.testing.codec import Body, RefusedError
 from safeproducer.testing.fake.handlers.groups import INVALID_GROUP_ID, INVALID_REQUEST, NOT_COORDINATOR, commit, find
 from safeproducer.testing.fake.handlers.request import UNKNOWN_TOPIC_OR_PARTITION, Request, by_partition
 from safeproducer.testing.fake.rules import transactions as rules
-from safeproducer.testing.fake.rules.groups import GroupError
 from safeproducer.testing.fake.state import markers
 from safeproducer.testing.fake.state.topics import Partition, Topic
 from safeproducer.testing.produce import BatchHeader
@@ -30,8 +28,8 @@ def init_producer_id(request: Request) -> Body:
     try:
         if request.error or wanted is not None:
             return _begun(request, wanted)
-    except rules.TransactionError as error:
-        return {"error_code": _told(request, error.code), "producer_id": -1, "producer_epoch": -1}
+    except RefusedError as error:
+        return {"error_code": _told(request, error.error_code), "producer_id": -1, "producer_epoch": -1}
     return {"producer_id": cluster.new_producer_id(), "producer_epoch": cluster.rules.first_epoch}
 
 
@@ -39,10 +37,10 @@ def _begun(request: Request, wanted: str | None) -> Body:
     body, cluster = request.body, request.cluster
     _check(request, wanted)
     if body["transaction_timeout_ms"] not in _TIMEOUTS:
-        raise rules.TransactionError(INVALID_TRANSACTION_TIMEOUT)
+        raise RefusedError(INVALID_TRANSACTION_TIMEOUT)
     said = body.get("producer_id", -1), body.get("producer_epoch", -1)
     if (said[0] == -1) != (said[1] == -1):
-        raise rules.TransactionError(INVALID_REQUEST)
+        raise RefusedError(INVALID_REQUEST)
     known = cluster.coordinators.transactions
     found = known.get(wanted or "")
     if found is None:
@@ -64,12 +62,12 @@ def _told(request: Request, code: int) -> int:
 
 def _check(request: Request, wanted: str | None) -> None:
     if request.error:
-        raise rules.TransactionError(request.error)
+        raise RefusedError(request.error)
     if not wanted:
-        raise rules.TransactionError(INVALID_REQUEST)
+        raise RefusedError(INVALID_REQUEST)
     markers.pass_time(request.cluster)
     if request.cluster.coordinator(wanted) != request.broker.id:
-        raise rules.TransactionError(NOT_COORDINATOR)
+        raise RefusedError(NOT_COORDINATOR)
 
 
 def _find(request: Request, wanted: str) -> rules.Transaction:
@@ -80,7 +78,7 @@ def _find(request: Request, wanted: str) -> rules.Transaction:
 def _known(request: Request, wanted: str | None) -> rules.Transaction:
     known = request.transactions
     if wanted not in known:
-        raise rules.TransactionError(rules.INVALID_PRODUCER_ID_MAPPING)
+        raise RefusedError(rules.INVALID_PRODUCER_ID_MAPPING)
     return known[wanted]
 
 
@@ -118,8 +116,8 @@ def _added(request: Request, asked: Body) -> list[Body]:
                 _add(request, found, places)
         else:
             error = OPERATION_NOT_ATTEMPTED
-    except rules.TransactionError as refusal:
-        error = _told(request, refusal.code)
+    except RefusedError as refusal:
+        error = _told(request, refusal.error_code)
 
     def code(place: tuple[str, int]) -> int:
         if place not in known and error in (0, OPERATION_NOT_ATTEMPTED):
@@ -141,21 +139,13 @@ def _added(request: Request, asked: Body) -> list[Body]:
 def add_offsets(request: Request) -> Body:
     """Let the offsets of a group be part of the transaction."""
     body = request.body
-
-    def work() -> None:
+    try:
         found = _find(request, body["transactional_id"])
         found.check(body["producer_id"], body["producer_epoch"])
         _add(request, found, groups=[body["group_id"]])
-
-    return {"error_code": _code(request, work)}
-
-
-def _code(request: Request, work: Callable[[], None]) -> int:
-    try:
-        work()
-    except rules.TransactionError as error:
-        return _told(request, error.code)
-    return 0
+    except RefusedError as error:
+        return {"error_code": _told(request, error.error_code)}
+    return {"error_code": 0}
 
 
 def txn_offset_commit(request: Request) -> Body:
@@ -165,7 +155,7 @@ def txn_offset_commit(request: Request) -> Body:
     try:
         group = find(request, body["group_id"])
         if not body["group_id"]:
-            raise GroupError(INVALID_GROUP_ID)
+            raise RefusedError(INVALID_GROUP_ID)
         group.may_commit(
             {"member_id": "", **body}, body.get("generation_id_or_member_epoch", -1), request.now, transactional=True
         )
@@ -173,10 +163,10 @@ def txn_offset_commit(request: Request) -> Body:
         if version >= _RAISES_SINCE["TxnOffsetCommit"]:
             _add(request, found, groups=[group.id])
         elif group.id not in found.groups or found.state is not rules.State.ONGOING:
-            raise GroupError(_outside(request))
+            raise RefusedError(_outside(request))
         into = group.uncommitted.setdefault(body["producer_id"], {})
-    except (GroupError, rules.TransactionError) as refusal:
-        error = refusal.code
+    except RefusedError as refusal:
+        error = refusal.error_code
     return {"topics": commit(request, error, into)}
 
 
@@ -191,9 +181,9 @@ def _member(request: Request, wanted: str | None, producer_id: int, epoch: int) 
     found = _known(request, wanted)
     try:
         found.check(producer_id, epoch)
-    except rules.TransactionError as error:
-        raise rules.TransactionError(
-            INVALID_PRODUCER_EPOCH if error.code == rules.PRODUCER_FENCED else error.code
+    except RefusedError as error:
+        raise RefusedError(
+            INVALID_PRODUCER_EPOCH if error.error_code == rules.PRODUCER_FENCED else error.error_code
         ) from None
     return found
 
@@ -208,9 +198,9 @@ def admit(request: Request, topic: Topic, partition: Partition, header: BatchHea
         return 0
     try:
         found = _member(request, wanted, header.producer_id, header.epoch)
-    except rules.TransactionError as error:
-        old = version < _ABORTABLE_SINCE["Produce"] and error.code == rules.CONCURRENT_TRANSACTIONS
-        return NOT_ENOUGH_REPLICAS if old else error.code
+    except RefusedError as error:
+        old = version < _ABORTABLE_SINCE["Produce"] and error.error_code == rules.CONCURRENT_TRANSACTIONS
+        return NOT_ENOUGH_REPLICAS if old else error.error_code
     place = topic.name, partition.index
     if version >= _ADDS_SINCE:
         _add(request, found, [place])
@@ -221,17 +211,15 @@ def admit(request: Request, topic: Topic, partition: Partition, header: BatchHea
 
 def end_txn(request: Request) -> Body:
     """Commit or abort. From version 5 on the epoch is raised, and the answer has the new one."""
-    body, new = request.body, {"producer_id": -1, "producer_epoch": -1}
-    raises = request.header.version >= _RAISES_SINCE["EndTxn"]
-
-    def work() -> None:
+    body, raises = request.body, request.header.version >= _RAISES_SINCE["EndTxn"]
+    try:
         found = _find(request, body["transactional_id"])
         if found.end(body["producer_id"], body["producer_epoch"], commit=body["committed"], raises=raises):
             markers.watch(request.cluster, found)
             markers.complete(request.cluster, found)
-        new.update(producer_id=found.producer_id, producer_epoch=found.epoch)
-
-    return {"error_code": _code(request, work), **new}
+    except RefusedError as error:
+        return {"error_code": _told(request, error.error_code), "producer_id": -1, "producer_epoch": -1}
+    return {"error_code": 0, "producer_id": found.producer_id, "producer_epoch": found.epoch}
 
 
 def write_txn_markers(request: Request) -> Body:
@@ -257,14 +245,8 @@ def write_txn_markers(request: Request) -> Body:
     return {"markers": [answer(marker) for marker in request.body["markers"]]}
 
 
-def _mine(request: Request) -> list[rules.Transaction]:
-    markers.pass_time(request.cluster)
-    known = request.transactions
-    return [one for one in known.values() if request.cluster.coordinator(one.id) == request.broker.id]
-
-
 def list_transactions(request: Request) -> Body:
-    """Those that this broker coordinates: by state, producer ID, age and name."""
+    """The transactions that this broker coordinates: by state, producer ID, age and name."""
     body, states = request.body, {state.value for state in rules.State}
     unknown = [name for name in body["state_filters"] if name not in states]
     pattern = body.get("transactional_id_pattern") or ".*"
@@ -272,11 +254,13 @@ def list_transactions(request: Request) -> Body:
         named = re.compile(pattern)
     except re.error:
         return {"error_code": request.error or INVALID_REGULAR_EXPRESSION, "transaction_states": []}
+    markers.pass_time(request.cluster)
     wanted, ids, age = {*body["state_filters"]}, body["producer_id_filters"], body.get("duration_filter", -1)
     listed = [
         {"transactional_id": one.id, "producer_id": one.producer_id, "transaction_state": one.state.value}
-        for one in (() if request.error else _mine(request))
-        if (not wanted or one.state.value in wanted)
+        for one in (() if request.error else request.transactions.values())
+        if request.cluster.coordinator(one.id) == request.broker.id
+        and (not wanted or one.state.value in wanted)
         and (not ids or one.producer_id in ids)
         and (age < 0 or (one.due is not None and request.now - one.since > age))
         and named.fullmatch(one.id)
@@ -292,8 +276,8 @@ def _description(request: Request, wanted: str) -> Body:
     nothing = {"transactional_id": wanted, "transaction_state": "", "topics": []}
     try:
         found = _find(request, wanted)
-    except rules.TransactionError as error:
-        code = TRANSACTIONAL_ID_NOT_FOUND if error.code == rules.INVALID_PRODUCER_ID_MAPPING else error.code
+    except RefusedError as error:
+        code = TRANSACTIONAL_ID_NOT_FOUND if error.error_code == rules.INVALID_PRODUCER_ID_MAPPING else error.error_code
         return {**nothing, "error_code": code}
     named: dict[str, list[int]] = {}
     for name, index in sorted(found.partitions):

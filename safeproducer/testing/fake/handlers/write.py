@@ -1,7 +1,4 @@
-"""Produce: check, decide, append. Batches are known by their headers alone; records are never unpacked.
-
-DescribeProducers.
-"""
+"""Produce: check, decide, append, by the headers of batches alone: records are never unpacked. DescribeProducers."""
 
 import asyncio
 import uuid
@@ -10,14 +7,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from safeproducer.testing.codec import Body, WireError
+from safeproducer.testing.fake.handlers import request as requests
 from safeproducer.testing.fake.handlers import transactions
-from safeproducer.testing.fake.handlers.request import (
-    NOT_LEADER_OR_FOLLOWER,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    Request,
-    Unacknowledged,
-    by_partition,
-)
+from safeproducer.testing.fake.handlers.request import NOT_LEADER_OR_FOLLOWER, Request, Unacknowledged, by_partition
 from safeproducer.testing.fake.rules.producer_state import Decision, Sequence
 from safeproducer.testing.fake.rules.quotas import PRODUCER_IDS_RATE
 from safeproducer.testing.fake.state.cluster_state import JournalBatch
@@ -26,16 +18,9 @@ from safeproducer.testing.fake.state.topics import Partition, Topic
 from safeproducer.testing.produce import BatchHeader, CorruptBatchError, ProducedBatch, read_batch_headers
 from safeproducer.testing.wire import BATCHES_TO_RETAIN, DEFAULT_BATCHES_TO_RETAIN
 
-UNKNOWN_SERVER_ERROR = -1
-CORRUPT_MESSAGE = 2
-MESSAGE_TOO_LARGE = 10
-REQUEST_TIMED_OUT = 7
-NOT_ENOUGH_REPLICAS = 19
-NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
-INVALID_REQUIRED_ACKS = 21
-INVALID_TIMESTAMP = 32
-INVALID_RECORD = 87
-THROTTLING_QUOTA_EXCEEDED = 89
+UNKNOWN_SERVER_ERROR, CORRUPT_MESSAGE, REQUEST_TIMED_OUT, MESSAGE_TOO_LARGE = -1, 2, 7, 10
+NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND, INVALID_REQUIRED_ACKS = 19, 20, 21
+INVALID_TIMESTAMP, INVALID_RECORD, THROTTLING_QUOTA_EXCEEDED = 32, 87, 89
 _ALL_REPLICAS = -1
 _LAST_CODEC = 4
 
@@ -47,13 +32,6 @@ class Appended(NamedTuple):
     offset: int = -1
     duplicate: bool = False
     stamp: int = -1
-
-
-_NOT_APPENDED = Appended()
-
-
-class UnansweredError(WireError):
-    """An error that cannot be told, because the client wants no answer: Kafka closes the connection instead."""
 
 
 def produce(request: Request) -> Body | Coroutine[Any, Any, Body] | None:
@@ -76,8 +54,8 @@ def produce(request: Request) -> Body | Coroutine[Any, Any, Body] | None:
         return _acknowledge(request, responses, hints)
     if acks == 0:
         failed = [answer["error_code"] for answer in hints if answer["error_code"]]
-        if failed:
-            raise UnansweredError(f"acks=0 and error {failed[0]}")
+        if failed:  # it cannot be told: Kafka closes the connection instead
+            raise WireError(f"acks=0 and error {failed[0]}")
         return None
     return {"responses": responses, **request.endpoints(hints)}
 
@@ -109,7 +87,7 @@ def _verdict(request: Request, one: Unacknowledged) -> int | None:
     """The error code, 0 for a success; None while replicas lack the batch."""
     copies = one.partition.copies
     if copies is None:
-        return UNKNOWN_TOPIC_OR_PARTITION
+        return requests.UNKNOWN_TOPIC_OR_PARTITION
     if one.partition.leader != request.broker.id:
         return NOT_LEADER_OR_FOLLOWER
     if copies.committed < one.end:
@@ -132,7 +110,7 @@ def _partition(request: Request, name: str | None, topic_id: uuid.UUID | None, d
         return {"index": data["index"], "error_code": error or INVALID_RECORD, "error_message": text}
     label = topic.name if topic else name or str(topic_id)
     batch = ProducedBatch(label, None, data["index"], *batches[0])
-    appended = _NOT_APPENDED
+    appended = Appended()
     reason: str | None = None
     if not error and topic is not None and partition is not None:
         if batch.header.transactional:
@@ -224,7 +202,7 @@ def _append(request: Request, topic: Topic, partition: Partition, batch: Produce
     stored = batch.stamped(request.now) if stamps else batch
     header, stamp = stored.header, stored.header.max_timestamp if stamps else -1
     if header.producer_id < 0:
-        return Appended(0, _store(request, topic, partition, stored), False, stamp)
+        return Appended(0, cluster.append(topic, partition, header, stored.data), False, stamp)
     sequence = Sequence(header.producer_id, header.epoch, header.base_sequence, header.last_sequence)
     leader = cluster.producers(partition, request.broker)
     from_zero = cluster.rules.kafka == "4.5" and not partition.log.end_offset
@@ -233,7 +211,7 @@ def _append(request: Request, topic: Topic, partition: Partition, batch: Produce
         return Appended(0, copy.offset, True, copy.timestamp)  # Kafka tells it whatever kind of time the topic has
     if decision is not Decision.APPEND:
         return Appended(decision.value)
-    offset = _store(request, topic, partition, stored)
+    offset = cluster.append(topic, partition, header, stored.data)
     for replica in partition.replicas:
         broker = cluster.brokers[replica]
         states = cluster.producers(partition, broker)
@@ -241,16 +219,6 @@ def _append(request: Request, topic: Topic, partition: Partition, batch: Produce
     if header.transactional:
         partition.transactions.append(header.producer_id, header.epoch, offset)
     return Appended(0, offset, False, stamp)
-
-
-def _store(request: Request, topic: Topic, partition: Partition, batch: ProducedBatch) -> int:
-    log, fetchers = partition.log, request.cluster.fetchers
-    before = log.end_bytes
-    offset = log.append(batch.header, batch.data, partition.leader_epoch)
-    if fetchers is not None:
-        request.cluster.follow()
-        fetchers.append(topic, partition, log.end_bytes - before)
-    return offset
 
 
 def describe_producers(request: Request) -> Body:

@@ -11,20 +11,22 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from functools import partial
 from inspect import isawaitable
 from typing import cast
 
 from safeproducer.testing.codec import Body, WireError
-from safeproducer.testing.fake.handlers import SERVED, api_versions, served
+from safeproducer.testing.fake.handlers import ILLEGAL_SASL_STATE, SERVED, UNSUPPORTED_VERSION, api_versions, served
 from safeproducer.testing.fake.handlers.request import Request
-from safeproducer.testing.fake.network.buffers import Inbox, Outbox
+from safeproducer.testing.fake.network import buffers
 from safeproducer.testing.fake.rules.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 from safeproducer.testing.fake.state.cluster_state import BrokerState, ClusterState, JournalEntry, Outcome
 from safeproducer.testing.fake.state.sasl import ANONYMOUS, MAX_UNAUTHENTICATED, SaslError, Session
 from safeproducer.testing.wire import RequestHeader, decode_request, encode_response, read_request_header
 
 _NO_RECORDS: Body = {"error_code": 0, "session_id": 0, "responses": []}
+MAX_REQUEST = 100 * 1024 * 1024
+"""``socket.request.max.bytes``; a client that declares more is cut off before anything is read."""
 
 
 def limit_fetch(request: Request) -> None:
@@ -61,19 +63,6 @@ def _charge(request: Request, quota: str, value: float) -> int:
     return request.broker.quotas.charge(quota, request.session.user, request.header.client_id, value, now)
 
 
-MAX_REQUEST = 100 * 1024 * 1024
-"""``socket.request.max.bytes``; a client that declares more is cut off before anything is read."""
-_ILLEGAL_SASL_STATE = 34
-_UNSUPPORTED_VERSION = 35
-
-
-@dataclass(frozen=True, slots=True)
-class _Arrived:
-    header: RequestHeader
-    frame: bytes
-    time: float
-
-
 class Connection:
     """One connection, whose requests are answered one after the other, as Kafka does."""
 
@@ -92,8 +81,7 @@ class Connection:
         self._number = number
         self._running = running
         self._session = Session(cluster.access.credentials, cluster.clock.now, user)
-        self._inbox = Inbox(self._answer_and_wait)
-        self._outbox = Outbox()
+        self._inbox, self._outbox = buffers.Line(buffers.MOST_IN), buffers.Line(buffers.MOST_OUT)
         self._paused_reading = False
         self.client_id: str | None = None
         """The client ID of the newest request."""
@@ -113,8 +101,8 @@ class Connection:
             self._cluster.failures.append(error)
         finally:
             self._writer.transport.abort()
-            self._outbox.close()
-            await self._inbox.close()
+            await self._inbox.close()  # first: what is worked on may still answer
+            await self._outbox.close()
 
     def abort(self) -> None:
         self._writer.transport.abort()
@@ -157,18 +145,15 @@ class Connection:
             return
         self.client_id = header.client_id
         faults = self._cluster.faults
-        delay, held = (
-            faults.delay("request", header.api, self._broker.id),
-            faults.take_hold(header.api, self._broker.id),
-        )
-        request = _Arrived(header, frame, arrived)
-        if delay or held or self._inbox.used:
-            await self._inbox.put(request, len(frame), delay, held)
-        else:
-            await self._answer(request)
+        delay = faults.delay("request", header.api, self._broker.id)
+        held = faults.take_hold(header.api, self._broker.id)
+        answer = partial(self._answer_and_wait, header, frame, arrived)
+        await self._inbox.room(len(frame))
+        if (at_once := self._inbox.put(delay, answer, len(frame), held)) is not None:
+            await at_once
 
-    async def _answer_and_wait(self, arrived: _Arrived) -> None:
-        await self._answer(arrived)
+    async def _answer_and_wait(self, header: RequestHeader, frame: bytes, arrived: float) -> None:
+        await self._answer(header, frame, arrived)
         await self._room()
 
     async def _room(self) -> None:
@@ -176,29 +161,28 @@ class Connection:
         await self._outbox.room()
         await self._writer.drain()
 
-    async def _answer(self, arrived: _Arrived) -> None:
-        header, api, faults = arrived.header, arrived.header.api, self._cluster.faults
+    async def _answer(self, header: RequestHeader, frame: bytes, arrived: float) -> None:
+        api, faults = header.api, self._cluster.faults
         early = not self._session.may_ask(api)
-        if not self._is_served(header, early, arrived.time):
+        if not self._is_served(header, early, arrived):
             return
         began = time.perf_counter()
         try:
-            body = decode_request(header, arrived.frame, trailing=True)
-            error = _ILLEGAL_SASL_STATE if early else faults.take_error(api, self._broker.id)
-            size = len(arrived.frame)
-            request = Request(self._cluster, self._broker, header, body, self._session, size, error)
+            body = decode_request(header, frame, trailing=True)
+            error = ILLEGAL_SASL_STATE if early else faults.take_error(api, self._broker.id)
+            request = Request(self._cluster, self._broker, header, body, self._session, len(frame), error)
             limit_fetch(request)
             given = SERVED[api][2](request)
             answer: Body | None = await cast("Awaitable[Body]", given) if isawaitable(given) else cast("Body", given)
         except WireError as error:
-            self._refuse(header, "malformed", str(error), arrived.time)
+            self._refuse(header, "malformed", str(error), arrived)
             return
         if early:
             self._session.fail()
         if self._session.failed:
             await self._wait_for_strangers()
-        answer, muted = charge(request, answer, time.perf_counter() - began - request.idle)
-        failed = request.error or request.failed
+        answer, request.throttle_ms = charge(request, answer, time.perf_counter() - began - request.idle)
+        muted, failed = request.throttle_ms, request.error or request.failed
         outcome: Outcome = "failed" if failed else "unanswered" if answer is None else "answered"
         if answer is not None and faults.take_loss(api, self._broker.id, request.named):
             outcome = "lost"
@@ -206,7 +190,7 @@ class Connection:
         elif answer is not None:
             answer["throttle_time_ms"] = max(muted, faults.throttle(api, self._broker.id))
             self._send(header, encode_response(api, header.version, header.correlation_id, answer))
-        self._note(header, outcome, arrived.time, request, self._session.reason, muted)
+        self._note(header, outcome, arrived, request, self._session.reason)
         if self._session.failed:
             self._outbox.put(self._late(header), self.abort)
         if muted:
@@ -223,10 +207,16 @@ class Connection:
             self._refuse(header, "unauthenticated", "the log-in has ended, and was not renewed in time", arrived)
             return False
         first, last = served(header.api, self._broker)
-        if not first <= header.version <= last:
-            self._unsupported(header, arrived)
-            return False
-        return True
+        if first <= header.version <= last:
+            return True
+        if header.api == "ApiVersions":
+            # The one request whose version a broker may not know: it is answered in the oldest version.
+            request = Request(self._cluster, self._broker, header, {}, self._session, error=UNSUPPORTED_VERSION)
+            self._send(header, encode_response("ApiVersions", 0, header.correlation_id, api_versions(request)))
+            self._note(header, "unsupported", arrived, note="answered in version 0")
+        else:
+            self._refuse(header, "unsupported", f"{header.api} v{header.version} is not served", arrived)
+        return False
 
     async def _mute(self, seconds: float) -> None:
         """KIP-219: the answer is out, and nothing more is read until the delay is over, in real time."""
@@ -258,29 +248,14 @@ class Connection:
         pieces = (len(frame).to_bytes(4, "big"), frame)
         self._outbox.put(self._late(header), lambda: self._writer.writelines(pieces), len(frame))
 
-    def _unsupported(self, header: RequestHeader, arrived: float) -> None:
-        if header.api == "ApiVersions":
-            # The one request whose version a broker may not know: it is answered in the oldest version.
-            request = Request(self._cluster, self._broker, header, {}, self._session, error=_UNSUPPORTED_VERSION)
-            self._send(header, encode_response("ApiVersions", 0, header.correlation_id, api_versions(request)))
-            self._note(header, "unsupported", arrived, note="answered in version 0")
-            return
-        self._refuse(header, "unsupported", f"{header.api} v{header.version} is not served", arrived)
-
     def _refuse(self, header: RequestHeader | None, outcome: Outcome, note: str, arrived: float | None = None) -> None:
         self._note(header, outcome, arrived or time.time(), note=note)
         self._writer.transport.abort()
 
     def _note(
-        self,
-        header: RequestHeader | None,
-        outcome: Outcome,
-        arrived: float,
-        request: Request | None = None,
-        note: str = "",
-        muted: int = 0,
+        self, header: RequestHeader | None, outcome: Outcome, at: float, asked: Request | None = None, note: str = ""
     ) -> None:
         known = header or RequestHeader("", -1, -1, -1, None, None)
-        came = arrived, self._broker.id, self._number, known.client_id, known.api, known.version, known.correlation_id
-        produced = tuple(request.produced) if request else ()
+        came = at, self._broker.id, self._number, known.client_id, known.api, known.version, known.correlation_id
+        produced, muted = (tuple(asked.produced), asked.throttle_ms) if asked else ((), 0)
         self._cluster.journal.append(JournalEntry(*came, outcome, produced, note, self._session.user, muted))

@@ -1,25 +1,18 @@
-"""The configs brokers and topics know, and where a value comes from.
-
-A config that is listed here acts, unless its definition says that it is only kept and described.
-"""
+"""The configs brokers and topics know, and where a value comes from. They act, but for those that say otherwise."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from safeproducer.testing.fake.rules.replication import LISTS, RATES, throttled_replicas
 
-DYNAMIC_TOPIC_CONFIG = 1
-DYNAMIC_BROKER_CONFIG = 2
-DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-STATIC_BROKER_CONFIG = 4
-DEFAULT_CONFIG = 5
-
+DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 1, 2, 3
+STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 4, 5
 UNKNOWN_TYPE, BOOLEAN, STRING, INT, LONG, LIST = 0, 1, 2, 3, 5, 7
 CREATE_TIME, LOG_APPEND_TIME = "CreateTime", "LogAppendTime"
-
-
 BATCHES_TO_RETAIN = "producer.state.batches.to.retain"
 _LARGEST = {INT: (1 << 31) - 1, LONG: (1 << 63) - 1}
+Layers = Sequence[tuple[Mapping[str, str], int]]
+"""The settings of a broker, strongest first, each with its source."""
 
 
 class ConfigError(ValueError):
@@ -116,10 +109,6 @@ def check(definitions: Mapping[str, Definition], name: str, value: str | None) -
     elif value not in (choices := definition.choices or (definition.default,)):
         taken = " and ".join(map(repr, choices))
         raise ConfigError(f"{name}: {value!r} is not supported by FakeCluster; it has {taken} only")
-
-
-Layers = Sequence[tuple[Mapping[str, str], int]]
-"""The settings of a broker, strongest first, each with its source."""
 
 
 def knows(definitions: Mapping[str, Definition], name: str, *, kip_1269: bool) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from safeproducer.testing.codec import Body
+from safeproducer.testing.codec import Body, RefusedError
 
 ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID = 22, 23, 25
 INVALID_SESSION_TIMEOUT, REBALANCE_IN_PROGRESS = 26, 27
@@ -19,14 +19,6 @@ MEMBER_ID_REQUIRED, FENCED_INSTANCE_ID = 79, 82
 _SESSIONS = range(6_000, 1_800_001)
 _IDS_FIRST, _SKIPS = 4, 9
 """Versions of JoinGroup: from when on members get an ID before they join, and a leader need not assign anew."""
-
-
-class GroupError(Exception):
-    """A request that is refused; ``code`` is what the protocol answers."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 class State(Enum):
@@ -129,13 +121,13 @@ class Group:
     # ---- joining
 
     def join(self, body: Body, version: int, client: str, new_id: str, now: int) -> Reply:
-        """A member joins, or says again what it can do. Raises GroupError."""
+        """A member joins, or says again what it can do. Raises RefusedError."""
         member_id, instance = body["member_id"], body.get("group_instance_id")
         protocols = [(one["name"], one["metadata"]) for one in body["protocols"]]
         if body["session_timeout_ms"] not in _SESSIONS:
-            raise GroupError(INVALID_SESSION_TIMEOUT)
+            raise RefusedError(INVALID_SESSION_TIMEOUT)
         if not self._supports(body["protocol_type"], protocols):
-            raise GroupError(INCONSISTENT_GROUP_PROTOCOL)
+            raise RefusedError(INCONSISTENT_GROUP_PROTOCOL)
         session: int = body["session_timeout_ms"]
         rebalance = session if "rebalance_timeout_ms" not in body else int(body["rebalance_timeout_ms"])
         made = Member(new_id, instance, client, protocols, session, rebalance, version >= _SKIPS)
@@ -190,6 +182,9 @@ class Group:
         member.rebalance = body.get("rebalance_timeout_ms", member.session)
         return self._rejoin(member, now)
 
+    # Two processes may use one instance ID at once: the old one must not go on as if the partitions were its own. So
+    # what it waits for is refused, and its ID is gone. The group need not notice: while it is stable and would choose
+    # the same protocol, the new one gets the old assignment, and nobody else joins anew.
     def _replace(self, before: Member, made: Member, now: int) -> Reply:
         """A static member is back, under another ID (KIP-345): whoever uses the old one is fenced."""
         for reply in (before.joining, before.syncing):
@@ -271,30 +266,30 @@ class Group:
     # ---- in a generation
 
     def member(self, member_id: str, instance: str | None, generation: int | None = None) -> Member:
-        """The member who asks. Raises GroupError."""
+        """The member who asks. Raises RefusedError."""
         if instance is not None:
             found = self._static(instance)
             if found is not None and found.id != member_id:
-                raise GroupError(FENCED_INSTANCE_ID)
+                raise RefusedError(FENCED_INSTANCE_ID)
         else:
             found = self.members.get(member_id)
         if found is None:
-            raise GroupError(UNKNOWN_MEMBER_ID)
+            raise RefusedError(UNKNOWN_MEMBER_ID)
         if generation not in (None, self.generation):
-            raise GroupError(ILLEGAL_GENERATION)
+            raise RefusedError(ILLEGAL_GENERATION)
         return found
 
     def _static(self, instance: str) -> Member | None:
         return next((member for member in self.members.values() if member.instance == instance), None)
 
     def sync(self, body: Body, now: int) -> Reply:
-        """A member asks for its assignment; the leader brings all. Raises GroupError."""
+        """A member asks for its assignment; the leader brings all. Raises RefusedError."""
         member = self.member(body["member_id"], body.get("group_instance_id"), body["generation_id"])
         for mine, said in ((self.type, body.get("protocol_type")), (self.protocol, body.get("protocol_name"))):
             if said is not None and said != mine:
-                raise GroupError(INCONSISTENT_GROUP_PROTOCOL)
+                raise RefusedError(INCONSISTENT_GROUP_PROTOCOL)
         if self.state is State.PREPARING:
-            raise GroupError(REBALANCE_IN_PROGRESS)
+            raise RefusedError(REBALANCE_IN_PROGRESS)
         reply = member.syncing = Reply()
         self.unsynced.discard(member.id)
         if self.state is State.STABLE:
@@ -318,13 +313,13 @@ class Group:
             member.syncing, member.expires = None, now + member.session
 
     def heartbeat(self, body: Body, now: int) -> int:
-        """The member lives; returns the error code that tells it of a rebalance. Raises GroupError."""
+        """The member lives; returns the error code that tells it of a rebalance. Raises RefusedError."""
         member = self.member(body["member_id"], body.get("group_instance_id"), body["generation_id"])
         member.expires = now + member.session
         return REBALANCE_IN_PROGRESS if self.state is State.PREPARING else 0
 
     def leave(self, member_id: str, instance: str | None, now: int) -> None:
-        """A member goes, or one that has not joined yet; with an instance the ID may be empty. Raises GroupError."""
+        """A member goes, or one that has not joined yet; with an instance the ID may be empty. Raises RefusedError."""
         if member_id in self.pending and instance is None:
             del self.pending[member_id]
             self._complete_join(now)
@@ -351,8 +346,7 @@ class Group:
     # ---- offsets
 
     def may_commit(self, body: Body, generation: int, now: int, *, transactional: bool = False) -> None:
-        """Raises GroupError for who is no member of this generation; who assigns its partitions itself needs no group
-        of others."""
+        """Raises RefusedError for who is no member of this generation. Who assigns by itself needs an empty group."""
         member_id, instance = body["member_id"], body.get("group_instance_id")
         if generation < 0 and self.state is State.EMPTY:
             return
@@ -361,9 +355,9 @@ class Group:
             if not transactional:
                 member.expires = now + member.session
         elif not transactional:
-            raise GroupError(UNKNOWN_MEMBER_ID)
+            raise RefusedError(UNKNOWN_MEMBER_ID)
         if not transactional and self.state is State.COMPLETING:
-            raise GroupError(REBALANCE_IN_PROGRESS)
+            raise RefusedError(REBALANCE_IN_PROGRESS)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """Its offsets are committed, or forgotten."""

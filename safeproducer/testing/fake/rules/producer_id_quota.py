@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 MOST_ITEMS = 1_000_000
 """The largest layer, about 2 MB; more items than that open more layers."""
 _SMALLEST_ERROR = 1e-12
+_HOUR_MS = 3_600_000
 
 
 @dataclass(slots=True)
@@ -108,9 +109,6 @@ class LayeredBloomFilter:
         bounded = min(max(room, 1), MOST_ITEMS)
         part = self._error_rate * 6 / (math.pi * number) ** 2
         return _Layer(bounded, Bloom(bounded, max(part, _SMALLEST_ERROR)))
-
-
-_HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,8 +63,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class AppendedBatch:
-    """One remembered batch: its ``first`` and ``last`` sequence number, the ``offset`` of its first record, its newest
-    ``timestamp`` in ms."""
+    """One batch: ``first`` and ``last`` sequence number, ``offset`` of the first record, newest ``timestamp`` in ms."""
 
     first: int
     last: int
@@ -86,7 +85,7 @@ class ProducerEntry:
 
     @property
     def last_sequence(self) -> int:
-        """That of the last record, -1 if there is none of this epoch."""
+        """The number of the last record, -1 if there is none of this epoch."""
         return self.batches[-1].last if self.batches else -1
 
     @property

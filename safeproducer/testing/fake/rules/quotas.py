@@ -46,6 +46,7 @@ _LARGEST_LONG = (1 << 63) - 1
 
 Entity = frozenset[tuple[str, str | None]]
 """Pairs of entity type and name; the name None is the default of that type."""
+_IDLE_MS = 3_600_000
 
 
 class QuotaRefusedError(ValueError):
@@ -214,9 +215,6 @@ class SampledRate:
         return delay if most is None else min(delay, most)
 
 
-_IDLE_MS = 3_600_000
-
-
 @dataclass(frozen=True, slots=True)
 class QuotaUsage:
     """One measured ``rate`` of the ``quota`` of that name: bytes per second, or percent of a thread. Empty ``user`` or
@@ -257,7 +255,11 @@ class ClientQuotas:
         A negative value takes off what was charged but not sent.
         """
         limit = self._limits.find(quota, user, client_id)
-        meter = self._meter(quota, limit.shared_by, now)
+        key = quota, *limit.shared_by
+        if key not in self._meters:
+            self._clean(now)
+            self._meters[key] = _Meter(SampledRate(self._samples, self._window_ms), now)
+        meter = self._meters[key]
         meter.rate.record(value, now)
         meter.used, meter.limit = now, limit.value
         if limit.value is None:
@@ -279,13 +281,6 @@ class ClientQuotas:
             QuotaUsage(quota, user, client_id, meter.limit, meter.rate.per_second(now), meter.told_ms)
             for (quota, user, client_id), meter in self._meters.items()
         ]
-
-    def _meter(self, quota: str, shared_by: tuple[str, str], now: int) -> _Meter:
-        found = self._meters.get((quota, *shared_by))
-        if found is None:
-            self._clean(now)
-            found = self._meters[quota, *shared_by] = _Meter(SampledRate(self._samples, self._window_ms), now)
-        return found
 
     def _clean(self, now: int) -> None:
         if now - self._cleaned >= _IDLE_MS:

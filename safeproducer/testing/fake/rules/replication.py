@@ -70,7 +70,7 @@ class Copies:
 
     @classmethod
     def new(cls, replicas: Iterable[int]) -> "Copies":
-        """Those of an empty partition."""
+        """The copies of an empty partition."""
         return cls(dict.fromkeys(replicas, 0), {*replicas}, dict.fromkeys(replicas, _NEVER))
 
     def place(self, replicas: Iterable[int], start: int) -> None:

@@ -7,22 +7,18 @@ transaction; there a request that comes again is known by its epoch. Times are m
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
+from zlib import crc32
+
+from safeproducer.testing.codec import RefusedError
+from safeproducer.testing.fake.rules.groups import Group
 
 INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS = 48, 49, 51
 PRODUCER_FENCED = 90
 _LAST_EPOCH = 32_766
-
-
-class TransactionError(Exception):
-    """A request that is refused; ``code`` is what the protocol answers."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 class State(Enum):
@@ -71,20 +67,20 @@ class Transaction:
     def begin(self, timeout: int, expected: tuple[int, int] | None, new_id: Callable[[], int]) -> None:
         """InitProducerId: raise the epoch, and fence who has the old one.
 
-        ``expected`` is what a producer says that it has (KIP-360). Raises TransactionError.
+        ``expected`` is what a producer says that it has (KIP-360). Raises RefusedError.
         """
         if expected is not None and self.epoch >= 0 and expected[0] != self.producer_id:
-            raise TransactionError(PRODUCER_FENCED)
+            raise RefusedError(PRODUCER_FENCED)
         if self.state in _PREPARED:
-            raise TransactionError(CONCURRENT_TRANSACTIONS)
+            raise RefusedError(CONCURRENT_TRANSACTIONS)
         if self.state is State.ONGOING:
             if expected is not None and expected[1] != self.epoch:
-                raise TransactionError(PRODUCER_FENCED)
+                raise RefusedError(PRODUCER_FENCED)
             self.prepare(commit=False, raises=True)
-            raise TransactionError(CONCURRENT_TRANSACTIONS)
+            raise RefusedError(CONCURRENT_TRANSACTIONS)
         again = expected is not None and self.epoch >= 0 and expected[1] != self.epoch
         if again and expected is not None and expected[1] != self.last_epoch:
-            raise TransactionError(PRODUCER_FENCED)
+            raise RefusedError(PRODUCER_FENCED)
         if not again:
             self.last_epoch = self.epoch if expected is not None else -1
             self._raise_epoch(new_id)
@@ -96,13 +92,13 @@ class Transaction:
             self.producer_id, self.epoch, self.last_epoch = new_id(), 0, -1
 
     def check(self, producer_id: int, epoch: int) -> None:
-        """Raises TransactionError unless it is this producer, in its newest epoch."""
+        """Raises RefusedError unless it is this producer, in its newest epoch."""
         if producer_id != self.producer_id:
-            raise TransactionError(INVALID_PRODUCER_ID_MAPPING)
+            raise RefusedError(INVALID_PRODUCER_ID_MAPPING)
         if epoch != self.epoch:
-            raise TransactionError(PRODUCER_FENCED)
+            raise RefusedError(PRODUCER_FENCED)
         if self.state in _PREPARED:
-            raise TransactionError(CONCURRENT_TRANSACTIONS)
+            raise RefusedError(CONCURRENT_TRANSACTIONS)
 
     def add(self, places: Iterable[tuple[str, int]], groups: Iterable[str], now: int) -> None:
         """Let these partitions and groups be part of it; begin it, if it is not ongoing. After :meth:`check`."""
@@ -112,22 +108,22 @@ class Transaction:
         self.groups.update(groups)
 
     def end(self, producer_id: int, epoch: int, *, commit: bool, raises: bool) -> bool:
-        """EndTxn; ``raises``: of version 5. Returns whether markers have to be written. Raises TransactionError."""
+        """EndTxn; ``raises``: of version 5. Returns whether markers have to be written. Raises RefusedError."""
         again = raises and self.ended == (producer_id, epoch)
         if producer_id != self.producer_id and not again:
-            raise TransactionError(INVALID_PRODUCER_ID_MAPPING)
+            raise RefusedError(INVALID_PRODUCER_ID_MAPPING)
         if epoch != self.epoch and not again:
-            raise TransactionError(PRODUCER_FENCED)
+            raise RefusedError(PRODUCER_FENCED)
         same = self.state in ((State.PREPARE_COMMIT, State.COMPLETE_COMMIT) if commit else _ABORTS)
         if self.state in _PREPARED:
-            raise TransactionError(CONCURRENT_TRANSACTIONS if same else INVALID_TXN_STATE)
+            raise RefusedError(CONCURRENT_TRANSACTIONS if same else INVALID_TXN_STATE)
         if self.state is State.ONGOING:
             self.prepare(commit=commit, raises=raises)
             return True
         if (again or not raises) and same:
             return False
         if again or commit or not raises:
-            raise TransactionError(INVALID_TXN_STATE)
+            raise RefusedError(INVALID_TXN_STATE)
         self.prepare(commit=False, raises=True)  # an abort of nothing raises the epoch, too
         return True
 
@@ -156,6 +152,26 @@ class Transaction:
 
 
 _ABORTS = (State.PREPARE_ABORT, State.COMPLETE_ABORT)
+
+
+class Coordinators:
+    """A key is coordinated by a broker that follows from its name, until it is moved; next by the one that lives."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, Group] = {}
+        self.transactions: dict[str, Transaction] = {}
+        self.busy: dict[str, Transaction] = {}
+        """The transactions that are ongoing, or whose end is prepared."""
+        self._moved: dict[str, int] = {}
+
+    def of(self, key: str, brokers: Sequence[int], alive: Sequence[int]) -> int:
+        """The coordinator of a group or a transaction; -1 if no broker lives."""
+        first = brokers.index(self._moved[key]) if key in self._moved else crc32(key.encode()) % len(brokers)
+        ring = (*brokers[first:], *brokers[:first])
+        return next((broker for broker in ring if broker in alive), -1)
+
+    def move(self, key: str, to: int) -> None:
+        self._moved[key] = to
 
 
 class Aborted(NamedTuple):
@@ -196,6 +212,6 @@ class OpenTransactions:
         return min([end, *(first for first, _ in self._open.values())]) if self._open else end
 
     def aborted(self, start: int, end: int) -> list[Aborted]:
-        """Those with records, or a marker, from one offset to another."""
+        """The aborted ones with records, or a marker, from one offset to another."""
         first = bisect_left(self._aborted, start, key=lambda one: one.last)
         return [one for one in self._aborted[first:] if one.first < end]

@@ -16,11 +16,20 @@ from safeproducer.testing.fake.rules.producer_id_quota import ProducerIdQuota, P
 from safeproducer.testing.fake.rules.producer_state import RETAINED_BEFORE_KIP_1269, ProducerStates, Rules
 from safeproducer.testing.fake.rules.quotas import ClientQuotas, QuotaLimits
 from safeproducer.testing.fake.rules.replication import LISTS, RATES, Side, throttled_replicas
+from safeproducer.testing.fake.rules.transactions import Coordinators
 from safeproducer.testing.fake.state.certificates import Access
-from safeproducer.testing.fake.state.coordinators import Coordinators
 from safeproducer.testing.fake.state.faults import Faults
 from safeproducer.testing.fake.state.fetchers import Fetchers
 from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
+from safeproducer.testing.produce import BatchHeader
+
+Outcome = Literal["answered", "failed", "lost", "unanswered", "unsupported", "malformed", "unauthenticated"]
+"""``failed``: by ``fail_next``. ``lost``: done, but the answer was dropped. ``unanswered``: acks=0.
+
+``unauthenticated``: asked before, or instead of, a log-in that has to come first.
+"""
+JOURNAL_SIZE = 200_000
+_FIRST_PRODUCER_ID = 1000
 
 
 class ClusterClock:
@@ -49,25 +58,16 @@ class ClusterClock:
 class FakeClusterWarning(UserWarning):
     """A client asks for what FakeCluster does not have, or the process has no room for its connection.
 
-    Where warnings are errors it is raised with whatever else went wrong inside the cluster: at the end of the ``with``
-    block, or by ``reset()``.
+    Where warnings are errors it is raised with all that went wrong inside, behind the ``with`` block or by ``reset()``.
     """
-
-
-Outcome = Literal["answered", "failed", "lost", "unanswered", "unsupported", "malformed", "unauthenticated"]
-"""``failed``: by ``fail_next``. ``lost``: done, but the answer was dropped. ``unanswered``: acks=0.
-
-``unauthenticated``: asked before, or instead of, a log-in that has to come first.
-"""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalBatch:
     """One batch of a Produce request and the broker's verdict.
 
-    Of ``topic`` and ``partition``, by ``producer_id`` and ``epoch``, with so many ``records``, from ``first_sequence``
-    to ``last_sequence``. ``error_code`` is 0 for a success, ``offset`` that of its first record; ``duplicate`` is a
-    success without an append.
+    Of ``topic`` and ``partition``, by ``producer_id`` and ``epoch``, with so many ``records``, ``first_sequence`` to
+    ``last_sequence``. ``error_code``: 0 for a success; ``offset``: of the first record; ``duplicate``: not appended.
     """
 
     topic: str
@@ -103,10 +103,6 @@ class JournalEntry:
     note: str = ""
     user: str = "ANONYMOUS"
     throttled_ms: int = 0
-
-
-JOURNAL_SIZE = 200_000
-_FIRST_PRODUCER_ID = 1000
 
 
 @dataclass(slots=True)
@@ -302,6 +298,15 @@ class ClusterState:
 
     # ---- replicas
 
+    def append(self, topic: Topic, partition: Partition, header: BatchHeader, data: memoryview) -> int:
+        """Write a batch to the leader's log, for followers to fetch; returns the offset of its first record."""
+        log = partition.log
+        before, offset = log.end_bytes, log.append(header, data, partition.leader_epoch)
+        if self.fetchers is not None:
+            self.follow()
+            self.fetchers.append(topic, partition, log.end_bytes - before)
+        return offset
+
     def replicate(self, link: float | None) -> None:
         """Let followers fetch over links of so many bytes/s from now on; with None they never lag."""
         self.fetchers = None if link is None else Fetchers(link, self, {broker.id for broker in self.alive})
@@ -383,8 +388,6 @@ class ClusterState:
         future = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
         try:
-            await asyncio.wait_for(future, seconds)
-        except TimeoutError:
-            pass
+            await asyncio.wait((future,), timeout=seconds)
         finally:
             self._waiting.discard(future)

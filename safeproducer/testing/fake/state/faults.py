@@ -3,17 +3,17 @@
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Side = Literal["request", "answer"]
 """Where a delay lies: before the broker works on a request, or after."""
 
+Kind = Literal["error", "loss", "hold"]
 Named = tuple[str, int]
 """A partition that a request names: its topic and index."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(NamedTuple):
     """The requests of a fault; None is any. With a topic it is for requests that name it, or one partition of it."""
 
     api: str | None = None
@@ -30,9 +30,7 @@ class Scope:
 
     def includes(self, other: "Scope") -> bool:
         """Whether all that the other one is for is meant."""
-        mine = self.api, self.broker, self.topic, self.partition
-        its = other.api, other.broker, other.topic, other.partition
-        return all(one in (None, another) for one, another in zip(mine, its, strict=True))
+        return all(mine in (None, its) for mine, its in zip(self, other, strict=True))
 
 
 @dataclass(slots=True, eq=False)
@@ -45,12 +43,22 @@ class _Counted:
 
 
 def _with(faults: list[_Counted], new: _Counted) -> list[_Counted]:
-    """Those and one more; one of 0 ends those that it includes."""
+    """The faults and a new one; one of 0 ends those that it includes."""
     if new.left < 0:
         raise ValueError(f"n: {new.left} is below 0")
     if new.left:
         return [*faults, new]
     return [fault for fault in faults if fault.value != new.value or not new.scope.includes(fault.scope)]
+
+
+def _taken(faults: list[_Counted], api: str, broker: int, named: Collection[Named] = ()) -> _Counted | None:
+    """The first of these that a request meets, which names these partitions; it has one less left."""
+    for fault in faults:
+        meets = fault.scope.topic is None or any(fault.scope.names(*partition) for partition in named)
+        if fault.left and meets and fault.scope.covers(api, broker):
+            fault.left -= 1
+            return fault
+    return None
 
 
 class _Standing:
@@ -75,11 +83,9 @@ class Faults:
     def __init__(self) -> None:
         self._delays: dict[Side, _Standing] = {"request": _Standing(), "answer": _Standing()}
         self._throttles = _Standing()
-        self._errors: list[_Counted] = []
-        self._losses: list[_Counted] = []
-        self._holds: list[_Counted] = []
+        self._counted: dict[Kind, list[_Counted]] = {"error": [], "loss": [], "hold": []}
         self.held: list[asyncio.Event] = []
-        """One for each request that is held back, which waits for it."""
+        """An event for each request that is held back, which waits for it."""
 
     def set_delay(self, seconds: float, scope: Scope, side: Side) -> None:
         self._delays[side].set(scope, seconds)
@@ -87,30 +93,23 @@ class Faults:
     def set_throttle(self, milliseconds: int, scope: Scope) -> None:
         self._throttles.set(scope, milliseconds)
 
-    def fail(self, error_code: int, n: int, scope: Scope) -> None:
-        self._errors = _with(self._errors, _Counted(scope, n, error_code))
-
-    def lose(self, n: int, scope: Scope) -> None:
-        self._losses = _with(self._losses, _Counted(scope, n))
-
-    def hold(self, n: int, scope: Scope) -> None:
-        self._holds = _with(self._holds, _Counted(scope, n))
+    def order(self, kind: Kind, n: int, scope: Scope, error_code: int = 0) -> None:
+        """Have it happen to the next ``n`` requests."""
+        self._counted[kind] = _with(self._counted[kind], _Counted(scope, n, error_code))
 
     def take_hold(self, api: str, broker: int) -> asyncio.Event | None:
         """The event for which this request has to wait, if it is held back."""
-        for fault in self._holds:
-            if fault.left and fault.scope.covers(api, broker):
-                fault.left -= 1
-                self.held.append(held := asyncio.Event())
-                return held
-        return None
+        if _taken(self._counted["hold"], api, broker) is None:
+            return None
+        self.held.append(held := asyncio.Event())
+        return held
 
     def release(self) -> int:
         """End the wait of all that is held back, and hold nothing more; returns how many requests that were."""
         count = len(self.held)
         for held in self.held:
             held.set()
-        self.held, self._holds = [], []
+        self.held, self._counted["hold"] = [], []
         return count
 
     def delay(self, side: Side, api: str, broker: int) -> float:
@@ -123,18 +122,15 @@ class Faults:
 
     def take_error(self, api: str, broker: int) -> int:
         """The error this request has to fail with as a whole, 0 for none."""
-        for fault in self._errors:
-            if fault.left and fault.scope.topic is None and fault.scope.covers(api, broker):
-                fault.left -= 1
-                return fault.value
-        return 0
+        fault = _taken(self._counted["error"], api, broker)
+        return 0 if fault is None else fault.value
 
     def take_partition_error(self, api: str, broker: int, named: Named, taken: set[object]) -> int:
         """The error this partition has to fail with, 0 for none. ``taken`` is the request's own and starts empty.
 
         A request that names several partitions of a scope, or one again and again, counts once.
         """
-        for fault in self._errors:
+        for fault in self._counted["error"]:
             if fault.scope.topic is None or not (fault.scope.covers(api, broker) and fault.scope.names(*named)):
                 continue
             if fault in taken or fault.left:
@@ -145,16 +141,9 @@ class Faults:
 
     def take_loss(self, api: str, broker: int, named: Collection[Named]) -> bool:
         """Whether the answer to this request, which names these partitions, gets lost."""
-        for fault in self._losses:
-            scoped = fault.scope.topic is not None
-            if not fault.left or not fault.scope.covers(api, broker):
-                continue
-            if not scoped or any(fault.scope.names(*partition) for partition in named):
-                fault.left -= 1
-                return True
-        return False
+        return _taken(self._counted["loss"], api, broker, named) is not None
 
     @property
     def left(self) -> int:
         """How many ordered errors, losses and holds have not happened yet."""
-        return sum(fault.left for fault in (*self._errors, *self._losses, *self._holds))
+        return sum(fault.left for faults in self._counted.values() for fault in faults)

@@ -26,6 +26,7 @@ from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
 
 _BACK_OFF_MS = 1000
 _WAIT_MS = 500
+_Key = tuple[str, int]
 
 
 class _Cluster(Protocol):
@@ -33,9 +34,6 @@ class _Cluster(Protocol):
     def replication_rate(self, side: rules.Side, broker: int) -> int: ...
     def minimum(self, topic: Topic, partition: Partition) -> int: ...
     def lag_ms(self, broker: int) -> int: ...
-
-
-_Key = tuple[str, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -268,6 +266,9 @@ class Fetchers:
 
     # ---- what follows from it
 
+    # Whatever moves a replica ends here. Order matters: who joins the set must have what was committed before, and a
+    # commit counts the set with it; the end of a move may take the leader away, which settles anew. What nobody moves
+    # must not be forgotten either: a replica that is late is looked at when its time is over, by one event at a time.
     def _settle(self, topic: Topic, partition: Partition, *, joins: bool = False) -> None:
         """Let replicas join the set, if one may have fetched; commit, and finish a move."""
         copies, leader = partition.copies, partition.leader

@@ -5,8 +5,6 @@ from safeproducer.testing.fake.state.cluster_state import ClusterState
 from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
 from safeproducer.testing.produce import marker, read_batch_headers
 
-COORDINATOR_EPOCH = 0
-
 
 def watch(cluster: ClusterState, transaction: Transaction) -> None:
     """This transaction is ongoing, or its end is prepared: time may end it."""
@@ -59,24 +57,14 @@ def _is_marked(cluster: ClusterState, transaction: Transaction, topic: Topic, pa
 
 
 def write(
-    cluster: ClusterState,
-    topic: Topic,
-    partition: Partition,
-    producer: tuple[int, int],
-    coordinator_epoch: int = COORDINATOR_EPOCH,
-    *,
-    commit: bool,
+    cluster: ClusterState, topic: Topic, partition: Partition, producer: tuple[int, int], by: int = 0, *, commit: bool
 ) -> None:
-    """Append one marker, of this producer ID and epoch, at the leader."""
-    now, log = cluster.clock.now_ms(), partition.log
-    ((header, data),) = read_batch_headers(memoryview(marker(*producer, coordinator_epoch, now, commit=commit)))
-    offset, before = log.end_offset, log.end_bytes
-    log.append(header, data, partition.leader_epoch)
+    """Append one marker, of this producer ID and epoch, at the leader. `by`: the epoch of the coordinator."""
+    now = cluster.clock.now_ms()
+    ((header, data),) = read_batch_headers(memoryview(marker(*producer, by, now, commit=commit)))
+    offset = cluster.append(topic, partition, header, data)
     partition.transactions.end(producer[0], offset, commit=commit)
     for states in partition.states.values():
-        states.mark(*producer, coordinator_epoch, now)
-    if cluster.fetchers is not None:
-        cluster.follow()
-        cluster.fetchers.append(topic, partition, log.end_bytes - before)
-        cluster.follow()
+        states.mark(*producer, by, now)
+    cluster.follow()
     cluster.changed()

@@ -1,17 +1,13 @@
 """The server's half of SASL, as Kafka speaks it (KIP-43, 84, 255): PLAIN, SCRAM, OAUTHBEARER (RFC 4616, 5802, 7628).
 
 No channel binding and no delegation tokens. Like Kafka, and unlike the RFC, passwords are not prepared with SASLprep.
-
-The users who may log in: user names and what checks a password, for PLAIN and SCRAM. Prints no secret, ever.
-
-The user of a connection, and which requests it may make before the log-in.
+No text of this module shows a secret.
 
 Kafka's order on a SASL listener: at most one ApiVersions, then SaslHandshake, then the mechanism's messages, and from
 then on everything. Whatever else comes too early ends the connection; between handshake and log-in it is answered with
-error 34 (ILLEGAL_SASL_STATE) first. Since handshake version 1 (KIP-152) the
-messages travel in SaslAuthenticate requests, before it they travel bare, with four bytes of size, and a failure has no
-answer. A log-in that ends after a while can be renewed by another handshake, and after its end nothing else is answered
-(KIP-368).
+error 34 (ILLEGAL_SASL_STATE) first. Since handshake version 1 (KIP-152) the messages travel in SaslAuthenticate
+requests, before it they travel bare, with four bytes of size, and a failure has no answer. A log-in that ends after a
+while can be renewed by another handshake, and after its end nothing else is answered (KIP-368).
 """
 
 import base64
@@ -25,12 +21,27 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
 
 SCRAM_DIGESTS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 OAUTHBEARER = "OAUTHBEARER"
 ITERATIONS = 4096
 """Iterations that Kafka asks for at least, and makes by default."""
+Validate = Callable[[str], str | None]
+"""Gives the principal of a token, or None for a token that is not good."""
+MECHANISMS = ("PLAIN", *SCRAM_DIGESTS)
+_NAME = r"(?:[^=,\0]|=2C|=3D)+"
+_NONCE = r"[!-+\--~]+"
+_EXTENSIONS = r"(?:,[A-Za-z]+=[^,\0]+)*"
+_FIRST = re.compile(rf"n,(?:a=(?P<authzid>{_NAME}))?,(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>{_NONCE}){_EXTENSIONS})")
+_FINAL = re.compile(rf"(?P<bare>c=(?P<binding>[^,]+),r=(?P<nonce>{_NONCE}){_EXTENSIONS}),p=(?P<proof>[^,]+)")
+_MORE = r"(?:(?!auth=)[A-Za-z]+=[!-~ \t\r\n]+\x01)*"
+_BEARER = re.compile(
+    rf"n,(?:a=(?P<authzid>{_NAME}))?,\x01{_MORE}auth=(?i:bearer) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)\x01{_MORE}\x01"
+)
+_REFUSAL = '{"status":"invalid_token"}'
+ANONYMOUS = "ANONYMOUS"
+MAX_UNAUTHENTICATED = 524_288
+"""``sasl.server.max.receive.size``: no stranger may make a broker hold more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +52,6 @@ class ScramKeys:
     iterations: int
     stored_key: bytes = field(repr=False)
     server_key: bytes = field(repr=False)
-
-
-Validate = Callable[[str], str | None]
-"""Gives the principal of a token, or None for a token that is not good."""
 
 
 class Credentials:
@@ -89,29 +96,24 @@ class Credentials:
         return self._keys[user, mechanism]
 
 
-MECHANISMS = ("PLAIN", *SCRAM_DIGESTS)
-
-_NAME = r"(?:[^=,\0]|=2C|=3D)+"
-_NONCE = r"[!-+\--~]+"
-_EXTENSIONS = r"(?:,[A-Za-z]+=[^,\0]+)*"
-_FIRST = re.compile(rf"n,(?:a=(?P<authzid>{_NAME}))?,(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>{_NONCE}){_EXTENSIONS})")
-_FINAL = re.compile(rf"(?P<bare>c=(?P<binding>[^,]+),r=(?P<nonce>{_NONCE}){_EXTENSIONS}),p=(?P<proof>[^,]+)")
-
-
 class SaslError(ValueError):
     """A log-in that failed. The text goes to the client, so it does not tell whether there is such a user."""
 
 
-class Exchange(Protocol):
-    user: str | None
-    """The user who has logged in; None until the exchange is complete."""
-    ends: float | None
-    """When what was shown ends, in seconds since the Unix epoch."""
-    reason: str
-    """Why it failed, for the test alone."""
+class Exchange:
+    """The messages of one log-in.
+
+    ``user``: who has logged in, None until it is complete. ``ends``: when what was shown ends, in seconds since the
+    Unix epoch. ``reason``: why it failed, for the test alone.
+    """
+
+    user: str | None = None
+    ends: float | None = None
+    reason = ""
 
     def step(self, token: bytes) -> bytes:
         """The answer to what the client sent. Raises SaslError, after which the exchange is over."""
+        raise NotImplementedError
 
 
 def begin(mechanism: str, credentials: Credentials, now: float | None = None) -> Exchange:
@@ -121,22 +123,12 @@ def begin(mechanism: str, credentials: Credentials, now: float | None = None) ->
     return PlainExchange(credentials) if mechanism == "PLAIN" else ScramExchange(mechanism, credentials)
 
 
-_MORE = r"(?:(?!auth=)[A-Za-z]+=[!-~ \t\r\n]+\x01)*"
-_BEARER = re.compile(
-    rf"n,(?:a=(?P<authzid>{_NAME}))?,\x01{_MORE}auth=(?i:bearer) +(?P<token>[-_~+/.a-zA-Z0-9]+=*)\x01{_MORE}\x01"
-)
-_REFUSAL = '{"status":"invalid_token"}'
-
-
-class TokenExchange:
+class TokenExchange(Exchange):
     """A token in one message. What is wrong with it is told in a good answer, and the log-in fails at the next one."""
 
     def __init__(self, validate: Validate, now: float) -> None:
         self._validate = validate
         self._now = now
-        self.user: str | None = None
-        self.ends: float | None = None
-        self.reason = ""
 
     def step(self, token: bytes) -> bytes:
         if self.reason:
@@ -173,15 +165,11 @@ def expiry(token: str) -> float | None:
         return None  # another kind of token
 
 
-class PlainExchange:
+class PlainExchange(Exchange):
     """Name and password in the clear, in one message."""
-
-    ends: float | None = None
-    reason = ""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
-        self.user: str | None = None
 
     def step(self, token: bytes) -> bytes:
         try:
@@ -198,18 +186,14 @@ class PlainExchange:
         return b""
 
 
-class ScramExchange:
+class ScramExchange(Exchange):
     """Both sides prove that they know the password, in two rounds, and neither sends it."""
-
-    ends: float | None = None
-    reason = ""
 
     def __init__(self, mechanism: str, credentials: Credentials) -> None:
         self._mechanism = mechanism
         self._digest = SCRAM_DIGESTS[mechanism]
         self._credentials = credentials
         self._first: tuple[str, ScramKeys, str, str, str] | None = None
-        self.user: str | None = None
 
     def step(self, token: bytes) -> bytes:
         try:
@@ -255,11 +239,6 @@ class ScramExchange:
 
 def _unescape(name: str) -> str:
     return name.replace("=2C", ",").replace("=3D", "=")
-
-
-ANONYMOUS = "ANONYMOUS"
-MAX_UNAUTHENTICATED = 524_288
-"""``sasl.server.max.receive.size``: no stranger may make a broker hold more."""
 
 
 class _Stage(Enum):
@@ -313,11 +292,6 @@ class Session:
     def failed(self) -> bool:
         """Whether the log-in has failed for good; the connection has to end."""
         return self._stage is _Stage.FAILED
-
-    @property
-    def chosen(self) -> bool:
-        """Whether there is a mechanism already, and no second handshake is in order."""
-        return self._exchange is not None
 
     @property
     def logging_in(self) -> bool:

@@ -4,6 +4,7 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 
+from safeproducer.testing.codec import RefusedError
 from safeproducer.testing.fake.rules import configs
 from safeproducer.testing.fake.state.cluster_state import ClusterState
 from safeproducer.testing.fake.state.topics import Partition, Topic
@@ -12,28 +13,12 @@ MAX_PARTITIONS = 10_000
 """Most partitions of one topic: a request must not be able to hold up the whole cluster."""
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
-UNKNOWN_TOPIC_OR_PARTITION = 3
-INVALID_TOPIC = 17
-TOPIC_ALREADY_EXISTS = 36
-INVALID_PARTITIONS = 37
-INVALID_REPLICATION_FACTOR = 38
-INVALID_REPLICA_ASSIGNMENT = 39
-INVALID_CONFIG = 40
+UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS = 3, 17, 36, 37
+INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG = 38, 39, 40
 NO_REASSIGNMENT_IN_PROGRESS = 85
 
 Assignment = Sequence[Sequence[int]]
 """The replicas of each partition, the leader first."""
-
-
-class RefusedError(ValueError):
-    """A change that is refused; ``error_code`` is what the protocol answers."""
-
-    def __init__(self, error_code: int, text: str) -> None:
-        super().__init__(error_code, text)
-        self.error_code = error_code
-
-    def __str__(self) -> str:
-        return str(self.args[1])
 
 
 def is_topic_name(name: str) -> bool:

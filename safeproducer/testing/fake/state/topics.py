@@ -1,7 +1,4 @@
-"""The log of one partition: batches as they came, with offset and leader epoch written in.
-
-Topics and partitions: who leads, who follows, and what each replica remembers of producers.
-"""
+"""Topics and partitions: who leads, who follows, their logs, and what each replica remembers of producers."""
 
 import struct
 import uuid
@@ -18,10 +15,11 @@ from safeproducer.testing.produce import BatchHeader, is_commit, read_batch_head
 _OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _LEADER_EPOCH_AT = 12  # in front of what the checksum covers, like the offset
+NO_LEADER = -1
 
 
 class PartitionLog:
-    """Batches in order of their offsets. It is not thread-safe.
+    """Batches as they came, with offset and leader epoch written in. It is not thread-safe.
 
     Positions in bytes count from the first byte ever written; those of filled bytes, which hold no records, too.
     """
@@ -106,9 +104,6 @@ class PartitionLog:
 
 def _with_header(data: bytes) -> tuple[BatchHeader, bytes]:
     return next(read_batch_headers(memoryview(data)))[0], data
-
-
-NO_LEADER = -1
 
 
 @dataclass(slots=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, overload
 
 from safeproducer.aio.settling import Settling
 from safeproducer.errors import DeliveryError, DeliveryFailed, FatalError, RecordTypeError, failed
 from safeproducer.kafka.native import KafkaError, KafkaException, Message
+from safeproducer.pipeline.accepting import accept
 from safeproducer.pipeline.buffer.partition_buffer import Ticket
 from safeproducer.pipeline.bulk import checked
 from safeproducer.policy.outcome import Outcome
@@ -34,9 +35,6 @@ class BatchResult(Sequence[DeliveredRecord | DeliveryFailed]):
 
     def __len__(self) -> int:
         return len(self._outcomes)
-
-    def __iter__(self) -> Iterator[DeliveredRecord | DeliveryFailed]:
-        return iter(self._outcomes)
 
     @property
     def delivered(self) -> list[DeliveredRecord]:
@@ -78,7 +76,7 @@ class BatchDelivery:
         self._open += 1
         self._accepted += 1
         try:
-            if (ticket := self._settling.accept_for(report, topic, *record)) is not None:
+            if (ticket := accept(self._settling.engine, report, topic, *record)) is not None:
                 self._waiting.append((index, ticket, report))
         except BaseException as error:
             self._open -= 1

@@ -9,6 +9,9 @@ from safeproducer.errors import failed
 from safeproducer.kafka.native import KafkaError, Message
 from safeproducer.pipeline.buffer.partition_buffer import Ticket
 
+_TOLD: Any = object()
+"""In place of a Message that nobody needs any more."""
+
 
 class Pending:
     """Records that were accepted and have not ended, between two flushes."""
@@ -17,10 +20,6 @@ class Pending:
 
     def __init__(self) -> None:
         self.count = 0
-
-
-_TOLD: Any = object()
-"""In place of a Message that nobody needs any more."""
 
 
 class Delivery(asyncio.Future[Any]):

@@ -18,7 +18,7 @@ from safeproducer.aio.threads import CallThread, LoopCalls, ServingThread, adapt
 from safeproducer.aio.transactions import Transactional
 from safeproducer.errors import ConfigurationError, ConfigurationValueError, EventLoopError, ProducerClosedError
 from safeproducer.hooks import Hook
-from safeproducer.pipeline.accepting import tells_each
+from safeproducer.pipeline.accepting import lack_for, tells_each
 from safeproducer.policy.types import NEVER, UNPLACED
 from safeproducer.producer import SafeProducer, engine_of
 from safeproducer.records import DeliveredRecord, delivered
@@ -66,10 +66,9 @@ class AsyncSafeProducer(Transactional):
         self._calls = calls
         self._close_timeout = close_timeout
         self._owns = True
-        self._settling = Settling(self._engine, calls, result)
-        self._settling.after_each(self._fill)
+        self._settling = Settling(self._engine, calls, self._fill, result)
         self._wake = self._settling.waker()
-        self._room = Room(self._settling)
+        self._room = Room(self._engine)
         self._room_asked = False
         self._thread: ServingThread | None = None
         self._blocking = CallThread(calls, "safeproducer-aio-calls", daemon=True)
@@ -104,14 +103,14 @@ class AsyncSafeProducer(Transactional):
                 )
             self._calls.bind(loop)
             self._settling.bind()
-            self._room = Room(self._settling)
+            self._room = Room(self._engine)
             self._room_asked = False
             self._burst = 0
             loop.call_soon(self._settling.run_queued)  # what came while there was none
         if self._thread is None:
             only = self._calls.lost if self._engine.dispatcher.only_batch_lanes else None
             self._engine.subscribe(self._wake)
-            self._thread = ServingThread(self.producer, "safeproducer-aio", only)
+            self._thread = ServingThread(self.producer, only)
         return loop
 
     def _bound(self) -> asyncio.AbstractEventLoop:
@@ -150,9 +149,8 @@ class AsyncSafeProducer(Transactional):
     ) -> Delivery:
         """Wait until there is room, in the order of calls for a partition; the record is accepted then: its Delivery.
 
-        Raises what SafeProducer.produce() raises, but waits instead of raising QueueFullError. Cancelled before that,
-        the record is not accepted. If it was in the same step of the loop, it is taken back where that can be, and
-        `error.delivery` tells.
+        Raises what SafeProducer.produce() raises, but for QueueFullError. Cancelled before that, the record is not
+        accepted; in the same step of the loop it is taken back where that can be, and `error.delivery` tells.
         """
         self._burst += 1
         if self._burst == 1 or self._burst >= _BURST:
@@ -171,7 +169,7 @@ class AsyncSafeProducer(Transactional):
         place: Place | None = None
         if self._room.lines or self._engine.route.observed is not None:
             place = self._place(record)
-        if place is None or not (place in self._room.lines or self._settling.lack(place, record)):
+        if place is None or not (place in self._room.lines or lack_for(self._engine, *place, *record[1:3])):
             with suppress(BufferError):
                 return accept(*record)
         return await self._wait(place or self._place(record), accept, record)
@@ -185,6 +183,9 @@ class AsyncSafeProducer(Transactional):
     def _end_burst(self) -> None:
         self._burst = 0
 
+    # A task that only sends would keep the loop until the buffer is full: reports would wait, and timers. So the first
+    # send in a step lets others run, and then each _BURST-th. A coroutine within this one, and the line for room, cost
+    # more than the record: the sends between accept it right here, unless somebody waits for room or a hook is told.
     async def send_and_wait(
         self,
         topic: str,
@@ -273,11 +274,7 @@ class AsyncSafeProducer(Transactional):
             return
         if self._room.fill():
             asyncio.get_running_loop().call_soon(self._fill)
-        self._ask_for_room()
-
-    def _ask_for_room(self) -> None:
-        """Others make room, too: records that threads produce, and events."""
-        if self._room.lines and not self._room_asked:
+        if self._room.lines and not self._room_asked:  # others make room, too: records that threads produce, and events
             self._room_asked = True
             calls, itself = self._calls, weakref.WeakMethod(self._room_found)
             self._engine.when_room(lambda: (found := itself()) is not None and calls.soon(found))
@@ -354,7 +351,7 @@ class AsyncSafeProducer(Transactional):
         finally:
             if self._closing.done():
                 self._end_threads()
-        while self._settling.unsettled:
+        while self._settling.ended:
             await asyncio.sleep(0)
         return report
 

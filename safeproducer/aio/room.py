@@ -1,7 +1,6 @@
 """Senders that wait for room in the buffer: one line for each partition, each in the order of arrival.
 
-The record of the first in a line is accepted for it, by whoever finds room. So nobody overtakes it while its task is
-on its way to run.
+The first in a line has its record accepted by whoever finds room. So nobody overtakes it while its task cannot run yet.
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from safeproducer.aio.settling import Settling
 from safeproducer.errors import QueueFullError
+from safeproducer.pipeline.accepting import is_empty, lack_for
+from safeproducer.pipeline.engine import Engine
 from safeproducer.policy.types import Lack
 
 Place = tuple[Any, int]
@@ -33,10 +33,10 @@ class _Waiter(NamedTuple):
 
 
 class Room:
-    """On the loop. `records` accepts them, and knows which room there is none of without a try."""
+    """On the loop. `engine` has the buffer, and knows which room there is none of without a try."""
 
-    def __init__(self, records: Settling) -> None:
-        self._records = records
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self.lines: OrderedDict[Place, deque[_Waiter]] = OrderedDict()
 
     def join(self, place: Place, accept: Callable[..., Any], record: tuple[Any, ...]) -> asyncio.Future[Any]:
@@ -67,13 +67,13 @@ class Room:
         while queue and left > 0:
             future, accept, record, context = queue[0]
             if not future.done():
-                if (lack := self._records.lack(place, record)) and not self._records.idle:
+                if (lack := lack_for(self._engine, *place, *record[1:3])) and not is_empty(self._engine):
                     return lack, left
                 try:
                     future.set_result(context.run(accept, *record))
                 except QueueFullError as error:
                     # Another thread was quicker, or the sender has just made room; else nothing will make more.
-                    if not self._records.idle:
+                    if not is_empty(self._engine):
                         return Lack.OF_PARTITION, left
                     future.set_exception(error)
                 except Exception as error:

@@ -18,10 +18,9 @@ from safeproducer.aio.delivery import Delivery, Pending
 from safeproducer.aio.threads import LoopCalls
 from safeproducer.errors import FatalError, RecordTypeError
 from safeproducer.kafka.native import Message
-from safeproducer.pipeline.accepting import accept, is_empty, lack_for
+from safeproducer.pipeline.accepting import accept
 from safeproducer.pipeline.buffer.partition_buffer import Ticket
 from safeproducer.pipeline.engine import Engine
-from safeproducer.policy.types import Lack
 from safeproducer.records import DeliveredRecord, delivered
 from safeproducer.runtime.log import logger
 
@@ -33,16 +32,23 @@ _REPORTS = 256
 class Settling:
     """`put()` any thread, all else on the loop. `result(message)` makes what a future ends with.
 
-    `after()`: called behind each bunch, when there may be room. `pending`: where the next record counts.
+    `after`: a bound method, called behind each bunch, when there may be room; its object is not kept alive. `pending`:
+    where the next record counts. `ended`: records whose reports were run, and whose futures wait for the loop.
     """
 
-    def __init__(self, engine: Engine, calls: LoopCalls, result: Callable[[Message], Any] = delivered) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        engine: Engine,
+        calls: LoopCalls,
+        after: Callable[[], object],
+        result: Callable[[Message], Any] = delivered,
+    ) -> None:
+        self.engine = engine
         self._calls = calls
         self.result = result
         self.pending = Pending()
-        self._after: Callable[[], Callable[[], object] | None] = lambda: None
-        self._ended: deque[Delivery] = deque()
+        self._after = weakref.WeakMethod(after)
+        self.ended: deque[Delivery] = deque()
         self._called = False
         self._bunches: deque[tuple[Pending, asyncio.Future[None]]] = deque()
 
@@ -53,17 +59,13 @@ class Settling:
         self._bunches.clear()
         self._called = False
 
-    def after_each(self, call: Callable[[], object]) -> None:
-        """Have this bound method called behind each bunch; it does not keep its object alive."""
-        self._after = weakref.WeakMethod(call)
-
     # --- records ------------------------------------------------------------------------------------------------------
 
     def accept(self, topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any) -> Delivery:
         """As SafeProducer.produce(), without a wait for room; the record's Delivery."""
         delivery = Delivery(self, self.pending, self._calls.loop)
         try:
-            delivery.ticket = accept(self._engine, delivery, topic, value, key, partition, timestamp, headers)
+            delivery.ticket = accept(self.engine, delivery, topic, value, key, partition, timestamp, headers)
         except TypeError as error:
             if any(map(inspect.isawaitable, (value, key, headers))):
                 raise RecordTypeError(f"a record's value, key and headers are to be awaited first: {error}") from None
@@ -71,31 +73,16 @@ class Settling:
         delivery.pending.count += 1
         return delivery
 
-    def accept_for(self, callback: Any, *record: Any) -> Ticket | None:
-        """As accept(), for a callback that is no Delivery; where the record waits."""
-        return accept(self._engine, callback, *record)
-
-    def lack(self, place: tuple[Any, int], record: tuple[Any, ...]) -> Lack:
-        """Which room there is none of for a record, without a try."""
-        return lack_for(self._engine, *place, *record[1:3])
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is under way that could make room."""
-        return is_empty(self._engine)
-
     # --- from the thread that serves ----------------------------------------------------------------------------------
 
     def put(self, delivery: Delivery) -> None:
         """The report of a record was run: have the loop end its future."""
-        self._ended.append(delivery)
-        if not self._called:
-            self._call(self._settle)
-
-    def _call(self, step: Callable[[], None]) -> None:
+        self.ended.append(delivery)
+        if self._called:
+            return
         try:
             self._called = True
-            if not self._calls.soon(step):
+            if not self._calls.soon(self._settle):
                 self._called = False
                 self._tell_lost()
         except BaseException:  # Ctrl-C in a put() on the loop's thread: the next one calls
@@ -104,7 +91,7 @@ class Settling:
 
     def _tell_lost(self) -> None:
         """No loop ends these futures any more; their outcomes are true all the same."""
-        ended = self._ended
+        ended = self.ended
         while ended:
             try:
                 delivery = ended.popleft()
@@ -114,7 +101,7 @@ class Settling:
                 self._tell_abandoned(delivery)
 
     def waker(self) -> Callable[[], object]:
-        """For the sender: reports wait that no native poll() gives. Native callbacks keep it alive, so it is weak."""
+        """A call for the sender: reports wait that no native poll() gives. Native callbacks keep it, so it is weak."""
         itself = weakref.ref(self)
 
         def wake() -> None:
@@ -125,11 +112,14 @@ class Settling:
 
     # --- on the loop --------------------------------------------------------------------------------------------------
 
+    # The reports run on the loop here, and each calls put(), which would wake the loop once more, through its socket.
+    # `_called` says meanwhile that somebody settles already, which the end of this step does. If a step was scheduled
+    # before, that one does it: two would end twice as many futures without letting others run.
     def run_queued(self) -> None:
         """Run some reports of the buffered path, and end their futures."""
         scheduled, self._called, more = self._called, True, False  # put() need not wake the loop, which runs this
         try:
-            more = self._engine.run_reports(_REPORTS)
+            more = self.engine.run_reports(_REPORTS)
         except FatalError:  # the next record is told, and those that wait
             more = True
         except Exception:
@@ -143,7 +133,7 @@ class Settling:
 
     def _settle(self) -> None:
         self._called = False
-        ended, loop = self._ended, self._calls.loop
+        ended, loop = self.ended, self._calls.loop
         for _ in range(min(_STEP, len(ended))):
             try:
                 delivery = ended.popleft()
@@ -175,7 +165,7 @@ class Settling:
 
     def take_back(self, ticket: Ticket, callback: object, otherwise: Callable[[], None]) -> None:
         """Take back the record that waits there; `otherwise` is called on the loop if it does not."""
-        self._engine.withdraw_soon(ticket, callback, lambda found: found or self._calls.soon(otherwise))
+        self.engine.withdraw_soon(ticket, callback, lambda found: found or self._calls.soon(otherwise))
 
     def soon(self, call: Callable[[], None]) -> None:
         """Have the loop call it. Any thread."""
@@ -187,11 +177,11 @@ class Settling:
             self.abandon(1)
 
     def abandon(self, count: int) -> None:
-        self._engine.failures.abandon(count)
+        self.engine.failures.abandon(count)
 
     def _tell_abandoned(self, delivery: Delivery) -> None:
         self.abandon(-1)
-        self._engine.notifications.abandoned(*delivery.place, delivery.outcome)
+        self.engine.notifications.abandoned(*delivery.place, delivery.outcome)
 
     def end_batch(self, pending: Pending, abandoned: Iterable[Any]) -> None:
         """The records of a batch have ended; those ends are of `abandoned` ones."""
@@ -199,7 +189,7 @@ class Settling:
         for end in abandoned:
             self.abandon(-1)
             fate, found = (end, "delivered") if isinstance(end, DeliveredRecord) else (end.args[0], str(end.outcome))
-            self._engine.notifications.abandoned(fate.topic, fate.partition, found)
+            self.engine.notifications.abandoned(fate.topic, fate.partition, found)
         self._tell_flushed()
         self._fill()
 
@@ -213,7 +203,7 @@ class Settling:
             if not answer.done():
                 answer.set_result(found)
 
-        self._engine.withdraw_soon(delivery.ticket, delivery, lambda found: self._calls.soon(tell, found))
+        self.engine.withdraw_soon(delivery.ticket, delivery, lambda found: self._calls.soon(tell, found))
         return await answer
 
     # --- flush --------------------------------------------------------------------------------------------------------
@@ -231,8 +221,3 @@ class Settling:
             _, future = self._bunches.popleft()
             if not future.done():
                 future.set_result(None)
-
-    @property
-    def unsettled(self) -> bool:
-        """Whether reports were run whose futures wait for the loop."""
-        return bool(self._ended)

@@ -14,14 +14,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from safeproducer.errors import (
-    ConfigurationError,
-    ConfigurationTypeError,
-    EventLoopError,
-    FatalError,
-    ForkedProducerError,
-    ProducerClosedError,
-)
+from safeproducer import errors
 from safeproducer.hooks import Hook
 from safeproducer.producer import SafeProducer
 from safeproducer.runtime.log import logger
@@ -70,15 +63,8 @@ class LoopCalls:
                     )
         return False
 
-    def on_loop(self, callback: Callable[..., Any]) -> Callable[..., None]:
-        """A callback of the configuration, a function or a coroutine function, to be run on the loop."""
-
-        def call(*args: Any) -> None:
-            self.soon(self._run, callback, *args)
-
-        return call
-
-    def _run(self, callback: Callable[..., Any], *args: Any) -> None:
+    def run(self, callback: Callable[..., Any], *args: Any) -> None:
+        """Call a callback of the configuration, a function or a coroutine function. On the loop."""
         if inspect.isawaitable(result := callback(*args)):
             self._tasks.add(task := asyncio.ensure_future(result))  # the loop alone does not keep it
             task.add_done_callback(self._tasks.discard)
@@ -151,11 +137,11 @@ class ServingThread:
     until that is set: without a direct lane all reports are told by Reports.subscribe(), and others run them.
     """
 
-    def __init__(self, producer: SafeProducer, name: str, only: InterruptSafeEvent | None = None) -> None:
+    def __init__(self, producer: SafeProducer, only: InterruptSafeEvent | None = None) -> None:
         self._stopped = False
         self._rest = InterruptSafeEvent()
         self._only = only
-        self._thread = threading.Thread(target=self._serve, args=(producer,), name=name, daemon=True)
+        self._thread = threading.Thread(target=self._serve, args=(producer,), name="safeproducer-aio", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -176,9 +162,9 @@ class ServingThread:
                 continue
             try:
                 SafeProducer.poll(producer, _ROUND)
-            except (ProducerClosedError, ForkedProducerError):
+            except (errors.ProducerClosedError, errors.ForkedProducerError):
                 return
-            except FatalError:  # the next record is told, and each that waits has its report
+            except errors.FatalError:  # the next record is told, and each that waits has its report
                 self._rest.wait(_PAUSE)
             except Exception:
                 logger.exception("a delivery callback raised")
@@ -188,18 +174,24 @@ class ServingThread:
 def adapted(config: Mapping[str, Any], calls: LoopCalls) -> dict[str, Any]:
     """The settings that SafeProducer is given: callbacks of the application run on the event loop."""
     if not isinstance(config, Mapping):
-        raise ConfigurationTypeError("config", repr(type(config).__name__), "it is no dict of settings", "Give one")
+        raise errors.ConfigurationTypeError(
+            "config", repr(type(config).__name__), "it is no dict of settings", "Give one"
+        )
     given = dict(config)
     if "on_delivery" in given:
-        raise ConfigurationError("on_delivery", "...", "not with asyncio", "Await what send() returns, or use hooks")
+        raise errors.ConfigurationError(
+            "on_delivery", "...", "not with asyncio", "Await what send() returns, or use hooks"
+        )
     for name in _ON_LOOP:
         if callable(given.get(name)):
-            given[name] = calls.on_loop(given[name])
+            given[name] = partial(calls.soon, calls.run, given[name])
     if inspect.iscoroutinefunction(given.get("oauth_cb")):
         given["oauth_cb"] = calls.waited_for(given["oauth_cb"])
     for name, value in given.items():
         if inspect.iscoroutinefunction(value):
-            raise ConfigurationTypeError(name, "...", "a coroutine function cannot be called there", "Give a function")
+            raise errors.ConfigurationTypeError(
+                name, "...", "a coroutine function cannot be called there", "Give a function"
+            )
     given[own_settings.MAX_BLOCK_MS] = 0
     return given
 
@@ -210,7 +202,7 @@ def checked(hooks: Iterable[Hook]) -> tuple[Hook, ...]:
     for hook in given:
         for name in vars(Hook):
             if inspect.iscoroutinefunction(getattr(hook, name, None)):
-                raise ConfigurationTypeError(
+                raise errors.ConfigurationTypeError(
                     "hooks", type(hook).__qualname__, f"its {name}() is a coroutine function", "Hooks are functions"
                 )
     return given
@@ -223,7 +215,7 @@ def running_loop() -> asyncio.AbstractEventLoop:
     except RuntimeError:
         trio = sys.modules.get("trio")
         if trio is not None and trio.lowlevel.in_trio_run():
-            raise EventLoopError("safeproducer.aio runs on event loops of asyncio, and this is trio's") from None
-        raise EventLoopError(
+            raise errors.EventLoopError("safeproducer.aio runs on event loops of asyncio, and this is trio's") from None
+        raise errors.EventLoopError(
             "no event loop runs in this thread: call it in a coroutine, or use .producer, which any thread may call"
         ) from None

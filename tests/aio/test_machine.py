@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import KafkaError, Message
 
 from safeproducer import DeliveryError, Outcome, QueueFullError
+from safeproducer.aio import room as room_module
 from safeproducer.aio import settling as settling_module
 from safeproducer.aio.delivery import Delivery
 from safeproducer.aio.room import Room
@@ -115,6 +116,10 @@ class Core:
         return bool(self.reports)
 
 
+def lack(core: Core, *_: Any) -> Lack:
+    return Lack.OF_ALL if core.size >= core.capacity else Lack.NONE
+
+
 class History:
     """Senders, and what is done to them; `check()` says what is wrong."""
 
@@ -122,7 +127,7 @@ class History:
         self.dice = random.Random(seed)
         self.core = Core(self.dice.choice([1, 3, 8]))
         self.calls = LoopCalls()
-        self.settling = Settling(self.core, self.calls)  # type: ignore[arg-type]
+        self.settling = Settling(self.core, self.calls, self.fill)  # type: ignore[arg-type]
         self.core.wake = self.settling.waker()
         self.number = 0
         self.loop = self._next_loop()
@@ -134,8 +139,7 @@ class History:
         loop = VirtualLoop()
         self.calls.bind(loop)
         self.settling.bind()
-        self.room = Room(self.settling)
-        self.settling.after_each(self.fill)
+        self.room = Room(self.core)  # type: ignore[arg-type]
         loop.call_soon(self.settling.run_queued)
         return loop
 
@@ -148,7 +152,7 @@ class History:
         place = "t", partition
         try:
             async with asyncio.timeout(limit):
-                if place in self.room.lines or self.settling.lack(place, record):
+                if place in self.room.lines or lack(self.core):
                     future = self.room.join(place, self.settling.accept, record)
                     try:
                         delivery = await future
@@ -255,12 +259,9 @@ def _modelled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def accept(core: Core, callback: Any, topic: str, value: int, key: Any, partition: int, *_: Any) -> Held:
         return core.accept(callback, value, partition)
 
-    def lack(core: Core, *_: Any) -> Lack:
-        return Lack.OF_ALL if core.size >= core.capacity else Lack.NONE
-
     monkeypatch.setattr(settling_module, "accept", accept)
-    monkeypatch.setattr(settling_module, "lack_for", lack)
-    monkeypatch.setattr(settling_module, "is_empty", lambda core: not core.size)
+    monkeypatch.setattr(room_module, "lack_for", lack)
+    monkeypatch.setattr(room_module, "is_empty", lambda core: not core.size)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         yield
@@ -297,7 +298,7 @@ BUGS: dict[str, tuple[type, str, Any]] = {
         property(lambda self: "not_written" if self.cancelled() else _outcome(self)),
     ),
     "an abandoned record is counted for ever": (Settling, "_tell_abandoned", lambda self, delivery: None),
-    "futures of a closed loop are forgotten": (Settling, "_tell_lost", lambda self: self._ended.clear()),
+    "futures of a closed loop are forgotten": (Settling, "_tell_lost", lambda self: self.ended.clear()),
     "a report wakes nobody": (Settling, "_settle", lambda self: setattr(self, "_called", False)),
 }
 _outcome: Any = Delivery.outcome.fget  # type: ignore[attr-defined]

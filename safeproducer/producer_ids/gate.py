@@ -24,8 +24,7 @@ from safeproducer.records import ProducerInfo
 from safeproducer.runtime import clock, randomness
 
 _ANOTHER_ASKS = 0.1
-"""Seconds to wait for a thread that asks for the same producer. On a busy machine its rounds may take longer, and both
-ask then."""
+"""Seconds to wait for a thread that asks for the same producer. On a busy machine its rounds may last, and both ask."""
 _SLICE = 0.1
 """Seconds that init_transactions() waits before it looks whether the producer was closed."""
 

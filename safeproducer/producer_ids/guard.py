@@ -32,6 +32,7 @@ __all__ = ["AUTO", "OFF", "Answer", "Claim", "Guard", "Kind", "Pattern", "Permit
 _Result = TypeVar("_Result")
 Hour: TypeAlias = "LedgerRound | Alone"
 _serials = itertools.count(1)
+_guards: dict[tuple[tuple[str, str], Place], Guard] = {}
 
 
 class Own(NamedTuple):
@@ -79,8 +80,7 @@ class Alone:
 class Guard:
     """The permits of one cluster and principal. Any thread, signal handlers and destructors; never raises.
 
-    No round waits longer than 50 ms for other processes, or 80 ms by the clock on a busy machine. No lock is held while
-    it logs.
+    A round waits 50 ms at most for other processes, or 80 ms by a busy machine's clock. It logs without a lock.
     """
 
     def __init__(self, identity: tuple[str, str] = ("", ""), place: Place = OFF) -> None:
@@ -224,9 +224,6 @@ def _warn(problem: str) -> None:
     with work:  # a fork waits for it
         alone = "producer IDs (KIP-936) are counted by this process alone, until a ledger of this host can be used: %s"
         logger.warning(alone, problem)
-
-
-_guards: dict[tuple[tuple[str, str], Place], Guard] = {}
 
 
 def guard_of(identity: tuple[str, str], place: Place) -> Guard:

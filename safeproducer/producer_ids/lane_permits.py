@@ -85,7 +85,7 @@ class LanePermit(OwnPermit):
 
 
 GRANTED: Final = LanePermit(Guard(), Claim(Kind.FIRST, 1.0, False, CallSite("", 0, "")), lambda *_: None)
-"""Of a lane that needs none of its own: somebody else asked for it, or nobody counts."""
+"""The permit of a lane that needs none of its own: somebody else asked for it, or nobody counts."""
 GRANTED.asked = True
 
 
@@ -120,7 +120,7 @@ class LanePermits:
         return self.refused and clock.monotonic() < self._again_at
 
     def kind(self, needed: bool) -> Kind | None:
-        """Of the lane that is to be made next; None while it is not to be made.
+        """The kind of the lane that is to be made next; None while it is not to be made.
 
         `needed`: records cannot go on without it. So it is with the replacement of one that failed.
         """
@@ -149,7 +149,7 @@ class LanePermits:
         return permit
 
     def renewal(self, now: float) -> tuple[LanePermit, float]:
-        """For a native producer in place of one that failed, before it is made; when to ask again if it is denied."""
+        """The permit of a native producer in place of one that failed; when to ask again if it is denied."""
         (permit := self.of_lane(Kind.FIXED_LANE)).may_send()
         return permit, now + self._retry_after
 

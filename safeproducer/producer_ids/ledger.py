@@ -37,6 +37,7 @@ SIZE, VERSION = 64, 2
 _MOST = SIZE + permit_log.MOST
 DAMAGED, NEWER = "damaged", "of a newer version"
 _MAGIC = b"SPid"
+_MAKES = os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
 _FORM, _FARTHEST = struct.Struct("<4sHxxQqqQ20xI"), (1 << 63) - 1
 
 if sys.platform == "win32":
@@ -56,6 +57,10 @@ else:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         return False
+
+
+_open: set[weakref.ref[FileIO]] = set()
+"""Files that rounds have open. A child that is forked meanwhile closes them: it would keep the lock of its parent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +117,6 @@ def content_of(path: str, size: int = -1) -> bytes:
         return b""
 
 
-_open: set[weakref.ref[FileIO]] = set()
-"""Files that rounds have open. A child that is forked meanwhile closes them: it would keep the lock of its parent."""
-
-
 def _in_child() -> None:
     for reference in _open.copy():
         if (file := reference()) is not None:
@@ -123,10 +124,6 @@ def _in_child() -> None:
 
 
 forks.in_child(_in_child)
-
-
-def _opened(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
 
 
 def _write(copy: FileIO, header: bytes, lines: bytes, anew: bool) -> None:
@@ -157,6 +154,9 @@ class LedgerRound:
         self.count = 0
         self._copies: list[FileIO] = []
 
+    # The copies may differ: one is new, was damaged, or its writer was killed between the two. If the smaller count
+    # decided, permits would be granted twice. So the larger one holds, where none can be read the hour counts as used
+    # up, and the copies are made equal before anything is decided.
     def begin(self) -> None:
         """Open, lock and read the copies."""
         self._ledger.open(self._copies)
@@ -209,7 +209,7 @@ class Ledger:
         self._place = place
 
     def lines(self) -> bytes:
-        """Those of the first copy that has any."""
+        """The lines of the first copy that has any."""
         return next(filter(None, (content_of(path)[SIZE:] for path in self._paths()[0])), b"")
 
     def peek(self, now: Times) -> float:
@@ -229,7 +229,7 @@ class Ledger:
         patience = Patience(WAITS)
         for path in paths:
             try:
-                copies.append(FileIO(path, "r+", opener=_opened))
+                copies.append(FileIO(path, "r+", opener=lambda name, flags: os.open(name, flags | _MAKES, 0o600)))
             except OSError as error:
                 problems.append(str(error))
                 continue

@@ -34,7 +34,7 @@ class LedgerReading:
 
     @property
     def in_hour(self) -> tuple[IdRecord, ...]:
-        """Those of `young` that were not given back."""
+        """The records of `young` that were not given back."""
         return tuple(record for record in self.young if record.ended != UNSENT)
 
     def taken(self, rate: float) -> int:

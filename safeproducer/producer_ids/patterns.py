@@ -83,13 +83,15 @@ def _code(own: list[IdRecord]) -> str:
         return LANES
     former = _followed(firsts)
     if 2 * len(former) >= len(firsts):
-        return _in_one_process(former)
+        failed = sum(record.ended in _AFTER_ERRORS for record in former)
+        ended = sum(record.ended in _ORDERLY for record in former)
+        return PER_ERROR if 2 * failed >= len(former) else PER_REQUEST if 2 * (ended + failed) >= len(former) else MANY
     others = firsts[:-1]  # the newest one still runs: it has just asked
     return CRASH_LOOP if 2 * sum(record.ended in _FAILED for record in others) > len(others) else PER_PROCESS
 
 
 def _followed(own: list[IdRecord]) -> list[IdRecord]:
-    """Those behind which the same process made another one."""
+    """The permits behind which the same process made another one."""
     latest: dict[int, IdRecord] = {}
     found = []
     for record in own:
@@ -97,14 +99,6 @@ def _followed(own: list[IdRecord]) -> list[IdRecord]:
             found.append(latest[record.process.token])
         latest[record.process.token] = record
     return found
-
-
-def _in_one_process(former: list[IdRecord]) -> str:
-    failed = sum(record.ended in _AFTER_ERRORS for record in former)
-    ended = sum(record.ended in _ORDERLY for record in former)
-    if 2 * failed >= len(former):
-        return PER_ERROR
-    return PER_REQUEST if 2 * (ended + failed) >= len(former) else MANY
 
 
 def _span(seconds: float) -> str:

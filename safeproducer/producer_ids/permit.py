@@ -1,7 +1,4 @@
-"""Requests to a guard, its answers, and the sentences for people when the producer IDs of an hour are used up.
-
-The sentences are the same in log, hook and error (KIP-936).
-"""
+"""Requests to a guard, its answers, and the sentence of log, hook and error when an hour is used up (KIP-936)."""
 
 from __future__ import annotations
 
@@ -11,6 +8,15 @@ from safeproducer.hooks import ProducerChurn
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.patterns import Pattern
 from safeproducer.records import CallSite
+
+ADVICE = (
+    "Make one producer, keep it for the life of the process and share it between threads; after an error produce again "
+    "on the same producer unless it is fatal. Raise safeproducer.producer.ids.per.hour if this rate is intended."
+)
+_TOO_FEW = (
+    " So few use up the hour when producers with a lower limit took them, when more were taken in the hour before, or "
+    "when a damaged ledger was made anew."
+)
 
 
 class Claim(NamedTuple):
@@ -63,17 +69,6 @@ class Answer(NamedTuple):
     by_site: int = 0
     pattern: Pattern | None = None
     told_before: bool = False
-
-
-ADVICE = (
-    "Make one producer, keep it for the life of the process and share it between threads; after an error produce again "
-    "on the same producer unless it is fatal. Raise safeproducer.producer.ids.per.hour if this rate is intended."
-)
-
-_TOO_FEW = (
-    " So few use up the hour when producers with a lower limit took them, when more were taken in the hour before, or "
-    "when a damaged ledger was made anew."
-)
 
 
 def churn_event(answer: Answer, request: Claim, cluster: str, principal: str) -> ProducerChurn:

@@ -20,6 +20,7 @@ UNSENT = "unsent"
 ENDS = ("", "closed", "collected", "exit", "failed", "crashed", UNSENT, "error")
 """How a native producer ended; the empty one: not told, it still runs, or its process was killed."""
 _LINUX = "/proc/sys/kernel/random/boot_id"
+_token = [0]
 
 
 class ProcessId(NamedTuple):
@@ -53,9 +54,6 @@ class IdRecord(NamedTuple):
 
     def age(self, now: Times, boot_id: int) -> float:
         return now.boot - self.at.boot if boot_id and self.boot_id == boot_id else now.wall - self.at.wall
-
-
-_token = [0]
 
 
 def _renew() -> None:

@@ -16,7 +16,7 @@ from safeproducer.cli import main
 from safeproducer.cli.run.command import _MODES
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.settings.own_settings import OWN_SETTINGS
-from safeproducer.takeover.account import account
+from safeproducer.takeover.producers import account
 
 FROZEN = {
     "names": """

@@ -37,8 +37,7 @@ class AdminSettings(NamedTuple):
 def admin_settings(settings: Mapping[str, Setting], what: str = WHAT) -> AdminSettings:
     """Return what connects to a broker in the same way.
 
-    Raises Failure, naming the setting, for a SASL mechanism or a key store that has no counterpart there. `what`
-    cannot be read then.
+    Raises Failure for a SASL mechanism or key store without a counterpart: it names the setting, and `what` is unread.
     """
     by_name = {canonical(name): value for name, value in settings.items()}
     protocol = str(by_name.get("security.protocol", "plaintext")).upper()
@@ -102,7 +101,7 @@ class RememberedId(NamedTuple):
 
     producer_id: int
     last_sequence: int
-    """That of its last record there; -1 when the leader knows only the marker of a transaction."""
+    """The number of its last record there; -1 when the leader knows only the marker of a transaction."""
     last_timestamp: float
     """The newest record timestamp of its last batch, in seconds since the Unix epoch."""
     transactional: bool = False
@@ -111,7 +110,7 @@ class RememberedId(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """One that is neither committed nor aborted. `age`, `timeout`: seconds."""
+    """A transaction that is neither committed nor aborted. `age`, `timeout`: seconds."""
 
     id: str
     age: float

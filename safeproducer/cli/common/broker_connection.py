@@ -33,8 +33,7 @@ def refusal(code: int, text: str | None = None) -> AskError:
 class BrokerConnection:
     """A connection to one broker, opened by the first request. For one thread, but for close().
 
-    After `timeout` seconds without an answer, or a log-in in vain, every request fails at once: a broker that hangs
-    would cost each that long.
+    After `timeout` seconds without an answer, or a log-in in vain, every request fails at once, and none waits again.
     """
 
     def __init__(self, address: str, settings: AdminSettings, timeout: float) -> None:

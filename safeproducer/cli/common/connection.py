@@ -20,6 +20,15 @@ from safeproducer.kafka.native import KafkaError, KafkaException
 
 _ADDRESS = re.compile(r"^(?:\w+://)?\[?([^\]/\s]+?)\]?:(\d+)/")
 _TIMEOUT = 3.0
+# Reported for one connection attempt, but no later attempt with the same settings can end otherwise.
+_CERTAIN = frozenset({"_AUTHENTICATION", "_SSL"})
+# From the most telling to the least: a person needs the cause, not its consequences.
+_TELLING = ("_AUTHENTICATION", "_SSL", "_RESOLVE", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT")
+_CONSEQUENCES = frozenset({"_ALL_BROKERS_DOWN", "_TIMED_OUT"})
+_HANG_UP = re.compile(r"FAIL \[[^\]]*\] \[[^\]]*\]: (.*Disconnected.*)", re.DOTALL)
+_SLICE = 0.25
+_REPEAT_AFTER = 30.0
+_Client = TypeVar("_Client", SafeProducer, ClusterReader, ConfigWriter)
 
 
 def why_refused(reason: str, settings: Mapping[str, Setting]) -> str | None:
@@ -44,16 +53,6 @@ def why_refused(reason: str, settings: Mapping[str, Setting]) -> str | None:
         return None
 
 
-# Reported for one connection attempt, but no later attempt with the same settings can end otherwise.
-_CERTAIN = frozenset({"_AUTHENTICATION", "_SSL"})
-# From the most telling to the least: a person needs the cause, not its consequences.
-_TELLING = ("_AUTHENTICATION", "_SSL", "_RESOLVE", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT")
-_CONSEQUENCES = frozenset({"_ALL_BROKERS_DOWN", "_TIMED_OUT"})
-_HANG_UP = re.compile(r"FAIL \[[^\]]*\] \[[^\]]*\]: (.*Disconnected.*)", re.DOTALL)
-_SLICE = 0.25
-_REPEAT_AFTER = 30.0
-
-
 class BrokerErrors:
     """The producer's ``error_cb``: remembers what the brokers or the network refuse, and why.
 
@@ -73,7 +72,11 @@ class BrokerErrors:
         if error.fatal():
             self.fatal = error
         elif self.talkative and error.name() != "_ALL_BROKERS_DOWN":
-            self._tell(advice(error.name(), error.str()))
+            sentence, now = advice(error.name(), error.str()), time.monotonic()
+            # Once in a while, not at each of the many attempts to connect.
+            if now - self._told.get(sentence, -_REPEAT_AFTER) >= _REPEAT_AFTER:
+                self._told[sentence] = now
+                self._screen.warn(sentence)
 
     def log(self, record: logging.LogRecord) -> bool:
         """Take a line of librdkafka's log, and keep it off stderr, where it would repeat each failed attempt.
@@ -90,16 +93,6 @@ class BrokerErrors:
         if self._hang_up is not None and (told is None or told.name() in _CONSEQUENCES):
             return "_TRANSPORT", self._hang_up
         return None if told is None else (told.name(), told.str())
-
-    def _tell(self, sentence: str) -> None:
-        """Warn once in a while, not at each of the many attempts to connect."""
-        now = time.monotonic()
-        if now - self._told.get(sentence, -_REPEAT_AFTER) >= _REPEAT_AFTER:
-            self._told[sentence] = now
-            self._screen.warn(sentence)
-
-
-_Client = TypeVar("_Client", SafeProducer, ClusterReader, ConfigWriter)
 
 
 def opened(kind: type[_Client], settings: Mapping[str, Setting], errors: BrokerErrors) -> _Client:

@@ -19,16 +19,6 @@ from safeproducer.policy.replication import Facts, Replicas, Side, ThrottledRepl
 from safeproducer.policy.types import TopicPartition
 
 _MOST = 10
-
-
-class Severity(StrEnum):
-    """How bad a finding is. All but INFO make the command exit with 1."""
-
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
 _CAUSES = {
     "broker-silent": HoldReason.LEADER_SILENT.value,
     "in-sync-below-minimum": "replication",
@@ -37,6 +27,16 @@ _CAUSES = {
     "host-over-limit": HoldReason.PRODUCER_ID_LIMIT.value,
 }
 """Code -> that of the reason of health() for which records of a producer wait meanwhile, or may soon."""
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+_CLEAR = "Remove both lists, and the rates that no move needs: safeproducer replication clear."
+
+
+class Severity(StrEnum):
+    """How bad a finding is. All but INFO make the command exit with 1."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,6 @@ def draw_findings(screen: Screen, findings: Sequence[Finding], *, failed: bool) 
         screen.result("Nothing was found.")
 
 
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
-
-
 def span(seconds: float) -> str:
     """A time in its largest unit: 45 s, 12 min, 3.5 h, 2 d."""
     for size, unit in _UNITS:
@@ -100,9 +97,6 @@ def some(names: list[str], most: int = 3) -> str:
     """The first of these names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
-
-
-_CLEAR = "Remove both lists, and the rates that no move needs: safeproducer replication clear."
 
 
 def facts_of(

@@ -17,7 +17,7 @@ from safeproducer.policy.types import TopicPartition
 _NONE = -1
 _NOT_LEADER, _NO_SUCH_ID = "NOT_LEADER_FOR_PARTITION", 105  # of transactions
 Producers = Sequence[RememberedId] | AskError
-"""Those that a leader remembers for a partition, or why it does not tell."""
+"""The producers that a leader remembers for a partition, or why it does not tell."""
 
 
 class BrokerQuestions(ExitStack):

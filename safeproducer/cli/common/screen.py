@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 REDACTED = "[redacted]"
+# Wide enough for every table here; rich would take 80 columns when the output is a file or a pipe.
+_WIDTH_WITHOUT_TERMINAL = 120
+_MOST_ROWS = 20
 
 
 class Redactor:
@@ -42,11 +45,6 @@ class Redactor:
         if isinstance(value, list | tuple):
             return [self.tree(item) for item in value]
         return value
-
-
-# Wide enough for every table here; rich would take 80 columns when the output is a file or a pipe.
-_WIDTH_WITHOUT_TERMINAL = 120
-_MOST_ROWS = 20
 
 
 class Screen:

@@ -19,6 +19,12 @@ _CONTINUED = re.compile(r"\\(?:\r\n|[\r\n])[ \t\f]*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _SPLIT = re.compile(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)", re.DOTALL)
+CONFIG_FILE_VARIABLE = "SAFEPRODUCER_CONFIG_FILE"
+_FILES = frozenset({"ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location"})
+_PORT = re.compile(r":\d+$")
+_RATE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?(?:([kKMG]?)(i?)B(?:/s)?)?")
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?(s|min|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
 
 
 def read_config_file(path: str) -> dict[str, Setting]:
@@ -33,7 +39,18 @@ def read_config_file(path: str) -> dict[str, Setting]:
         raise Failure(sentence, code="config-file") from None
     except UnicodeDecodeError:
         raise Failure(f"The configuration file {path} is not UTF-8 text.", code="config-file") from None
-    return _json(path, text) if text.lstrip().startswith("{") else parse_properties(text)
+    if not text.lstrip().startswith("{"):
+        return parse_properties(text)
+    try:
+        settings = json.loads(text)
+    except json.JSONDecodeError as error:
+        sentence = f"The configuration file {path} is not valid JSON (line {error.lineno}: {error.msg})."
+        raise Failure(sentence, code="config-file") from None
+    for name, value in settings.items():
+        if not isinstance(value, str | int | float | bool | None):
+            sentence = f"In the configuration file {path} the value of {name} is no string, number or boolean."
+            raise Failure(sentence, code="config-file")
+    return dict(settings)
 
 
 def parse_properties(text: str) -> dict[str, Setting]:
@@ -49,28 +66,6 @@ def _unescape(text: str) -> str:
         return chr(int(escape[1:], 16)) if len(escape) == 5 else _NAMED.get(escape, escape)
 
     return _ESCAPE.sub(plain, text)
-
-
-def _json(path: str, text: str) -> dict[str, Setting]:
-    try:
-        settings = json.loads(text)
-    except json.JSONDecodeError as error:
-        sentence = f"The configuration file {path} is not valid JSON (line {error.lineno}: {error.msg})."
-        raise Failure(sentence, code="config-file") from None
-    for name, value in settings.items():
-        if not isinstance(value, str | int | float | bool | None):
-            sentence = f"In the configuration file {path} the value of {name} is no string, number or boolean."
-            raise Failure(sentence, code="config-file")
-    return dict(settings)
-
-
-CONFIG_FILE_VARIABLE = "SAFEPRODUCER_CONFIG_FILE"
-
-_FILES = frozenset({"ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location"})
-_PORT = re.compile(r":\d+$")
-_RATE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?(?:([kKMG]?)(i?)B(?:/s)?)?")
-_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?(s|min|m|h|d)")
-_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
 
 
 def add_settings_arguments(parser: argparse.ArgumentParser, *, servers_help: str) -> None:

@@ -14,17 +14,7 @@ from safeproducer.cli.common.connection import BrokerErrors, opened, opened_read
 from safeproducer.cli.common.screen import Screen
 from safeproducer.cli.common.settings import add_settings_arguments, read_settings, seconds
 from safeproducer.cli.common.stop import NOT_ALL_DELIVERED, Failure, StopRequest
-from safeproducer.cli.demo.experiment import (
-    COLUMNS,
-    FLAWS,
-    Experiment,
-    Line,
-    Log,
-    compare,
-    flawless,
-    read_lines,
-    total_of,
-)
+from safeproducer.cli.demo.experiment import FLAWS, Experiment, Line, Log, compare, flawless, read_lines, total_of
 from safeproducer.cli.demo.steps import BROKERS, PARTITIONS, RECORDS, TITLES, Proof, Steps, embedded_cluster
 from safeproducer.kafka.native import KafkaException
 from safeproducer.kafka.readback import read_topic, scratch_topic
@@ -99,7 +89,9 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
         if cluster is not None and in_steps:
             steps = Steps(cluster, experiment, records, screen, str(settings["client.id"])).run()
         else:
-            experiment.send_all(records)
+            errors.talkative = True
+            all(map(experiment.send, records))
+            experiment.drain()
         brokers = str(settings["bootstrap.servers"]) if cluster is None else f"{BROKERS} embedded brokers"
         found = document(experiment, steps, *_read_back(settings, topic, partitions))
         found |= {"cluster": brokers, "limits": [_LIMITS] if embedded else []}
@@ -218,7 +210,7 @@ def _draw(experiment: Experiment, found: Mapping[str, Any], screen: Screen) -> N
     """A table with a row for each step, or for each partition, and the time line of the steps."""
     total, kind = found["total"], "step" if found["steps"] else "partition"
     # On a narrow terminal every column has to fit: those of flaws are there where something is in them.
-    names = [name for name in COLUMNS if name in ("accepted", "delivered") or name in _TOLD or total[name]]
+    names = [name for name in total if name in ("accepted", "delivered") or name in _TOLD or total[name]]
     if screen.out.width < 100:
         names = [name for name in names if total[name] or name == "delivered"]
     rows = [*found[f"{kind}s"], {kind: "total", **total}]

@@ -21,6 +21,12 @@ _POLL_EVERY = 256
 _SLICE = 0.1
 # After a fatal error librdkafka sends nothing any more: only reports that are under way can still come.
 _FATAL_PATIENCE = 2.0
+FLAWS = ("refused", "not_written", "unknown", "lost", "duplicated", "reordered", "unexpected", "contradicted")
+"""Columns that have to be 0."""
+COLUMNS = ("accepted", "delivered", *FLAWS[1:3], "refused", "in_log", *FLAWS[3:], "unconfirmed")
+Rows = Mapping[int | None, Counter[str]]
+Log = Sequence[tuple[int, bytes]]
+"""Partition and value, in offset order within each partition."""
 
 
 @dataclass(slots=True)
@@ -91,7 +97,7 @@ class Experiment:
         record.accepted_at = time.monotonic()
         while not self.ended:
             try:
-                self.producer.produce(self.topic, record.value, record.key, partition, partial(self._report, record))
+                self.producer.produce(self.topic, record.value, record.key, partition, partial(self._settle, record))
                 self.left += 1
             except BufferError:
                 self.serve(_SLICE)
@@ -108,12 +114,6 @@ class Experiment:
                 self.serve()
             return True
         return False
-
-    def send_all(self, records: Iterable[Line]) -> None:
-        """Send each, wait for the reports, and tell at once what brokers refuse."""
-        self._errors.talkative = True
-        all(map(self.send, records))
-        self.drain()
 
     def serve(self, timeout: float = 0) -> None:
         """Take the delivery reports that are there, or wait up to `timeout` seconds for the first."""
@@ -142,28 +142,18 @@ class Experiment:
         except KafkaException as error:
             self._errors(error.args[0])
 
-    def _report(self, record: Line, error: KafkaError | None, message: Message) -> None:
-        self.left -= 1
-        record.partition = partition if (partition := message.partition()) is not None and partition >= 0 else None
-        self._settle(record, error)
-
-    def _settle(self, record: Line, error: KafkaError | None) -> None:
+    def _settle(self, record: Line, error: KafkaError | None, message: Message | None = None) -> None:
+        """Take the report, or without a message what produce() raised."""
         record.reported_at = time.monotonic()
+        if message is not None:
+            self.left -= 1
+            record.partition = partition if (partition := message.partition()) is not None and partition >= 0 else None
         if error is None:
             record.fate = "delivered"
             return
-        # What produce() itself raises was never accepted.
-        record.fate = error.outcome.value if isinstance(error, DeliveryError) else "refused"
+        record.fate = error.outcome.value if isinstance(error, DeliveryError) else "refused"  # it was never accepted
         self.failures[error.name()] += 1
         self.advised.setdefault(error.name(), advice(error.name(), error.str()))
-
-
-FLAWS = ("refused", "not_written", "unknown", "lost", "duplicated", "reordered", "unexpected", "contradicted")
-"""Columns that have to be 0."""
-COLUMNS = ("accepted", "delivered", *FLAWS[1:3], "refused", "in_log", *FLAWS[3:], "unconfirmed")
-Rows = Mapping[int | None, Counter[str]]
-Log = Sequence[tuple[int, bytes]]
-"""Partition and value, in offset order within each partition."""
 
 
 def compare(records: Iterable[Line], log: Log, *, by_step: bool = False) -> Rows:

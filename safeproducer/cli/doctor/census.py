@@ -25,6 +25,7 @@ HOUR = 3600.0
 DAY = 24 * HOUR
 SOON = HOUR
 """IDs that the leader may forget within that time are about to expire."""
+SILENT = frozenset({"_TIMED_OUT", "_TRANSPORT"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +156,6 @@ def _counts(ids: Collection[_Id], now: float) -> dict[str, Any]:
     }
 
 
-SILENT = frozenset({"_TIMED_OUT", "_TRANSPORT"})
-
-
 @dataclass(frozen=True, slots=True)
 class BrokerCensus:
     """`told`: for how long it remembers an ID, in seconds. `refused`: the code with which it refused to say."""
@@ -205,6 +203,12 @@ class ClusterCensus:
     unread: Sequence[Unread] = ()
     transactions: Sequence[OpenTransaction] = ()
 
+    @property
+    def expirations(self) -> Mapping[int, float]:
+        """Broker -> seconds for which it remembers a producer ID, of those that tell."""
+        told = {broker.number: broker.told.producer_id for broker in self.brokers}
+        return {number: seconds for number, seconds in told.items() if seconds is not None}
+
 
 @dataclass(frozen=True, slots=True)
 class Examined:
@@ -214,8 +218,3 @@ class Examined:
     configuration: Configuration | None = None
     cluster: ClusterCensus = field(default_factory=ClusterCensus)
     host: Host = field(default_factory=Host)
-
-
-def expirations(brokers: Sequence[BrokerCensus]) -> Mapping[int, float]:
-    """Broker -> seconds for which it remembers a producer ID, of those that tell."""
-    return {broker.number: broker.told.producer_id for broker in brokers if broker.told.producer_id is not None}

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from safeproducer.cli.common.finding import Finding, Severity, left_over, moment, some, span
-from safeproducer.cli.doctor.census import HOUR, SILENT, SMALL, Examined, expirations
+from safeproducer.cli.doctor.census import HOUR, SILENT, SMALL, Examined
 from safeproducer.policy.expiry import PRODUCER_ID_CONFIG, TRANSACTIONAL_ID_CONFIG, unsafe
 from safeproducer.policy.replication import Facts, judge
 from safeproducer.policy.types import TopicPartition
@@ -91,7 +91,7 @@ def expiration_below_timeout(examined: Examined) -> Iterator[Finding]:
 def expiration_differs(examined: Examined) -> Iterator[Finding]:
     """A leader move then shortens the time for which retries are safe."""
     by_time: dict[float, list[str]] = {}
-    for number, remembers in expirations(examined.cluster.brokers).items():
+    for number, remembers in examined.cluster.expirations.items():
         by_time.setdefault(remembers, []).append(str(number))
     if len(by_time) > 1:
         times = "; ".join(f"{time * 1000:.0f} on broker {some(numbers)}" for time, numbers in sorted(by_time.items()))

@@ -19,16 +19,7 @@ from safeproducer.cli.common.producer_states import BrokerQuestions, Producers
 from safeproducer.cli.common.screen import Screen, progress
 from safeproducer.cli.common.settings import Setting
 from safeproducer.cli.common.stop import Failure
-from safeproducer.cli.doctor.census import (
-    SILENT,
-    BrokerCensus,
-    BrokerError,
-    ClusterCensus,
-    TopicCensus,
-    Unread,
-    census,
-    expirations,
-)
+from safeproducer.cli.doctor.census import SILENT, BrokerCensus, BrokerError, ClusterCensus, TopicCensus, Unread, census
 from safeproducer.kafka.admin import ClusterReader, Configs, Topic
 from safeproducer.kafka.advice import advice
 from safeproducer.kafka.native import KafkaException
@@ -40,6 +31,13 @@ Answers = dict[TopicPartition, Producers]
 Ask = Callable[[int, Sequence[TopicPartition]], Answers]
 
 _PARTITIONS = 50
+_OF_KAFKA = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Coordinators write to them with the IDs of others."""
+_UNKNOWN_TOPIC = "UNKNOWN_TOPIC_OR_PART"
+_Told = TypeVar("_Told")
+_PATIENCE = 2.0
+"""Seconds for each broker's own answer: by then another one has answered a question."""
+_NO_LEADER = AskError("LEADER_NOT_AVAILABLE", "it has no leader")
 
 
 def ask_leaders(
@@ -75,15 +73,6 @@ def _ask_one(
             put(error)
 
 
-_OF_KAFKA = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Coordinators write to them with the IDs of others."""
-_UNKNOWN_TOPIC = "UNKNOWN_TOPIC_OR_PART"
-_Told = TypeVar("_Told")
-_PATIENCE = 2.0
-"""Seconds for each broker's own answer: by then another one has answered a question."""
-_NO_LEADER = AskError("LEADER_NOT_AVAILABLE", "it has no leader")
-
-
 def look(
     settings: Mapping[str, Setting], screen: Screen, timeout: float, names: Sequence[str], lines: Mapping[int, str]
 ) -> tuple[ClusterCensus, Failure | None]:
@@ -109,7 +98,7 @@ def look(
     except KafkaException as error:
         reason = error.args[0]
         return cluster, Failure(advice(reason.name(), reason.str()), code=reason.name())
-    known = expirations(cluster.brokers)
+    known = cluster.expirations
     counted = [_census(name, topic, answers, known, lines) for name, topic in topics.items()]
     return replace(cluster, topics=counted), missing
 
@@ -124,7 +113,7 @@ def _connected(settings: Mapping[str, Setting], screen: Screen, timeout: float) 
 
 
 def _topics(reader: ClusterReader, names: Sequence[str], timeout: float) -> tuple[Mapping[str, Topic], Failure | None]:
-    """Those that are there, and what to tell of one that is not."""
+    """The topics that are there, and what to tell of one that is not."""
     if not names:
         return reader.all_topics(timeout), None
     topics = reader.topics(dict.fromkeys(names), timeout)

@@ -78,7 +78,12 @@ def run(args: argparse.Namespace, _: Screen) -> int:
     environment = {**os.environ, _MODE: args.mode, "PYTHONPATH": _python_path(os.environ.get("PYTHONPATH"))}
     environment.pop(_SUMMARY, None)
     if args.summary is not None:
-        environment[_SUMMARY] = _writable(args.summary)
+        environment[_SUMMARY] = os.path.abspath(args.summary)
+        try:
+            open(environment[_SUMMARY], "ab").close()
+        except OSError as error:
+            way_out = "name a file that can be written"
+            raise Failure(f"--summary {args.summary}: {error.strerror}; {way_out}") from None
     try:
         if os.name == "nt":  # where exec() would end this process, with status 0
             return subprocess.call(args.program, env=environment)  # noqa: S603
@@ -92,15 +97,6 @@ def _python_path(before: str | None) -> str:
     ours = str(Path(__file__).parents[2] / "takeover" / "path")
     others = [path for path in before.split(os.pathsep) if not path.endswith(_FOLDER)] if before else []
     return os.pathsep.join([ours, *others])
-
-
-def _writable(file: str) -> str:
-    path = os.path.abspath(file)
-    try:
-        with open(path, "ab"):
-            return path
-    except OSError as error:
-        raise Failure(f"--summary {file}: {error.strerror}; name a file that can be written") from None
 
 
 def _shebang(found: str | None) -> list[str]:

@@ -4,6 +4,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+import pytest
 from confluent_kafka import KafkaError
 
 from safeproducer.cli.common.connection import BrokerErrors
@@ -79,6 +80,15 @@ def test_an_error_that_all_records_share_ends_the_run() -> None:
     assert late.send(Line(0, b"k", b"0"))
     late.serve()
     assert not late.ended
+
+
+def test_the_same_error_is_told_once_in_a_while(capsys: pytest.CaptureFixture[str]) -> None:
+    """A client connects again and again, and is refused each time."""
+    errors = BrokerErrors(Screen(json_output=True, quiet=True))
+    errors.talkative = True
+    for code in (KafkaError._TRANSPORT, KafkaError._TRANSPORT, KafkaError._AUTHENTICATION):
+        errors(KafkaError(code))
+    assert capsys.readouterr().err.count("warning: ") == 2
 
 
 def test_a_drain_without_progress_gives_up() -> None:

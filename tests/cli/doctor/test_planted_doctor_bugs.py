@@ -12,7 +12,7 @@ import pytest
 from safeproducer.cli.common import producer_states
 from safeproducer.cli.common.finding import Finding, Severity
 from safeproducer.cli.common.stop import Failure
-from safeproducer.cli.doctor import census, checks, cluster, command, host, report
+from safeproducer.cli.doctor import census, checks, cluster, command, host
 from safeproducer.cli.doctor.census import Examined, TopicCensus
 from safeproducer.cli.doctor.checks import CHECKS
 from safeproducer.producer_ids import ledger_places
@@ -180,19 +180,20 @@ bug("a topic that is refused takes others with it", producer_states, "_producers
 topics_alone, configs_hidden = {"TOPIC_AUTHORIZATION_FAILED"}, running.test_brokers_that_do_not_show_their_configs
 bug("the right on the cluster is no right", checks, "_NO_RIGHT", topics_alone, configs_hidden)
 nobody, one = running.test_no_broker_answers_at_the_address, lambda *_: 1
-bug("exit code 0 with warnings", report, "exit_code", swallowed, running.test_a_warning_is_a_failure)
+bug("exit code 0 with warnings", command, "exit_code", swallowed, running.test_a_warning_is_a_failure)
 any_finding = lambda found: int(bool(found))  # noqa: E731
-bug("exit code 1 for what is no warning", report, "exit_code", any_finding, running.test_an_info_is_no_finding)
-bug("exit code 1 for a topic that is not there", report, "status", one, running.test_a_topic_that_does_not_exist)
-bug("exit code 1 where nobody answers", report, "status", one, nobody)
+bug("exit code 1 for what is no warning", command, "exit_code", any_finding, running.test_an_info_is_no_finding)
+bug("exit code 1 for a topic that is not there", command, "status", one, running.test_a_topic_that_does_not_exist)
+bug("exit code 1 where nobody answers", command, "status", one, nobody)
 bug("the host is not shown where nobody answers", command, "read_host", failing_before_the_host, nobody)
 no_directory, no_paths = running.test_doctor_makes_no_directory, here.test_without_paths_lines_are_numbered
 bug("it makes the ledger's directory", command, "read_host", writing, no_directory)
 bug("settings make the ledger's directory", ledger_places, "unusable", ledger_places.problem, no_directory)
 topics_of_kafka = running.test_topics_of_kafka_itself_are_left_out
 bug("the coordinators' topics are counted", cluster, "_OF_KAFKA", frozenset(), topics_of_kafka)
-a_day = lambda brokers: {broker.number: census.DAY for broker in brokers}  # noqa: E731
-bug("it forgets after a day everywhere", cluster, "expirations", a_day, running.test_ids_that_are_about_to_expire)
+a_day = property(lambda self: {broker.number: census.DAY for broker in self.brokers})
+everywhere = "it forgets after a day everywhere"
+bug(everywhere, census.ClusterCensus, "expirations", a_day, running.test_ids_that_are_about_to_expire)
 by_default = lambda self, rate: max(0.0, self.used - 3564.0)  # noqa: E731
 by_rate = here.test_the_hour_is_used_up_by_the_rate_that_is_given
 bug("the rate of the ledger is the default", host.LedgerReading, "wait", by_default, by_rate)

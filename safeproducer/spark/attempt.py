@@ -16,9 +16,8 @@ from safeproducer.producer import engine_of
 from safeproducer.runtime import clock
 from safeproducer.settings.own_settings import MAX_BLOCK_MS
 from safeproducer.spark import pace, topic_limits
-from safeproducer.spark.bad_rows import OF_ITS_TOPIC, FailedRows, Refused, SentBatch
+from safeproducer.spark.bad_rows import OF_ITS_TOPIC, SMALLEST_LIMIT, Aside, FailedRows, Refused, SentBatch, groups
 from safeproducer.spark.columns import Columns
-from safeproducer.spark.dead_letters import SMALLEST_LIMIT, Aside, groups
 from safeproducer.spark.errors import MOST_BAD_ROWS, UNREACHABLE, BadRow, Failure
 from safeproducer.spark.options import FAIL, POSITION, Options
 from safeproducer.spark.pace import Pace, PaceStep, TaskPatience, most_rows
@@ -73,8 +72,7 @@ class Attempt:
         self._patience: TaskPatience | None = None  # none while no row is on its way
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskTotals | Failure:
-        """Write all rows and wait for their reports. Returns what it did, or what went wrong; then the producer is
-        closed."""
+        """Write all rows and wait for their reports; what it did, or what went wrong: then the producer is closed."""
         for batch in batches:
             goes_on = self._attempted(self._write_batch, batch)
             del batch
@@ -98,7 +96,7 @@ class Attempt:
         except TaskEndedError as ended:
             self._ended = ended
         except KafkaException as error:
-            self._failed.count(error.args[0].name())
+            self._failed.codes[error.args[0].name()] += 1  # of the producer itself, of no row
             self._ended = TaskEndedError(error.args[0].name(), str(error.args[0].str()))
         return self._ended is None and not self._failed
 
@@ -150,8 +148,7 @@ class Attempt:
     def _sort_out(self) -> None:
         """Send rows again that brokers refused together, in ever smaller groups: one that is refused alone is bad.
 
-        A broker refuses a batch, which is of one partition: so each partition has its own groups, and one of each
-        partition is sent at a time.
+        A broker refuses a batch, which is of one partition: so each has its own groups, of which one is sent at a time.
         """
         self._settle()
         waiting: dict[Place, list[list[Refused]]] = {}
@@ -202,7 +199,7 @@ class Attempt:
         self._refuse_too_many(at_the_end=True)
         self._settle()  # the dead letters
         if (lost := self._aside.last_error) is not None:
-            self._failed.count(lost.name())
+            self._failed.codes[lost.name()] += 1
 
     def _reports(self, numbers: Sequence[int], part: Columns, row: int) -> Callback:
         return partial(self._failed.report, SentBatch(part, self._topic, numbers[row : row + part.rows]))

@@ -41,7 +41,7 @@ class Columns:
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, fixed_topic: str | None, id_column: str | None = None) -> Columns:
-        """Those of `batch`, with the `ids` of that column. Raises KeyError without a column `value`."""
+        """The columns of `batch`, with the `ids` of that one. Raises KeyError without a column `value`."""
         at = {name: number for number, name in enumerate(batch.schema.names)}
 
         def column(name: str) -> Any:
@@ -66,11 +66,6 @@ class Columns:
         return replace(self, ids=pc.binary_join_element_wise(prefix, numbers, "").cast(pa.binary()))
 
     @property
-    def has_extras(self) -> bool:
-        """Whether rows may have what a delivery report does not bring back."""
-        return self.headers is not None or self.timestamp is not None or self.ids is not None
-
-    @property
     def size(self) -> Any:
         """Bytes of key and value of each row, an array without nulls."""
         size = _length(self.value)
@@ -82,12 +77,6 @@ class Columns:
     def keys(self) -> list[bytes | None]:
         return [None] * self.rows if self.key is None else self.key.to_pylist()
 
-    def rearranged(self, order: Any) -> tuple[list[bytes | None], list[bytes | None], list[int]]:
-        """Values, keys and sizes of the rows in this order of theirs."""
-        rows = pa.array(order)
-        key = [None] * self.rows if self.key is None else self.key.take(rows).to_pylist()
-        return self.value.take(rows).to_pylist(), key, self.size.take(rows).to_pylist()
-
     def topics(self, fixed: str | None) -> list[Any]:
         """The topic of each row, None where there is none."""
         if self.topic is None:
@@ -96,13 +85,13 @@ class Columns:
         return [None if index is None else names[index] for index in self.topic.indices.to_pylist()]
 
     def topic_names(self, fixed: str | None) -> list[str]:
-        """Those that its rows go to, each once."""
+        """The topics that its rows go to, each once."""
         if self.topic is None:
             return [] if fixed is None else [fixed]
         return [name for name in self.topic.dictionary.to_pylist() if name is not None]
 
     def topic_numbers(self) -> Any:
-        """That of each row's topic in topic_names(), an array; no topic is null."""
+        """The number of each row's topic in topic_names(), an array; no topic is null."""
         if self.topic is None:
             return np.zeros(self.rows, np.int64)
         return self.topic.indices.to_numpy().astype(np.int64)
@@ -156,8 +145,8 @@ class Columns:
         return rows
 
     def _alike(self) -> list[Iterable[Header]] | None:
-        """The first header of each row, the second and so on: no Python code runs for a row. None where one of them has
-        more or fewer than others."""
+        """The first header of each row, the second and so on, without Python for a row. None where rows have unequally
+        many."""
         if self.headers is None:
             return []
         lengths = pc.list_value_length(self.headers)

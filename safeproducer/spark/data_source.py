@@ -43,7 +43,7 @@ _accounts: OrderedDict[str | None, QueryAccount] = OrderedDict()
 
 
 _Messages = list["WriterCommitMessage | None"]
-"""That of a task that failed is None."""
+"""The message of a task that failed is None."""
 
 
 @dataclass

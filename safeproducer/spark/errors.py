@@ -97,8 +97,7 @@ class Failure(WhoWrote):
     - `delivered`: acknowledged; `not_written`: certainly not in Kafka; `unknown`: they may be there or not.
     - `codes`: rows by cause; see BadRow.
     - `bad_rows`: the first ten at most.
-    - `reason`: why the task ended when it was not for its rows: brokers that cannot be reached, a topic that is not
-      there. None when it was.
+    - `reason`: why the task ended, as for brokers out of reach or a missing topic; None when it was for its rows.
     """
 
     rows: int = 0

@@ -35,10 +35,7 @@ _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 
 def read(text: str, mechanism: str) -> dict[str, str]:
-    """librdkafka's settings for the login that `text` describes, of which the last one is the secret.
-
-    Raises ConfigurationError.
-    """
+    """librdkafka's settings for the login in `text`; the last one is the secret. Raises ConfigurationError."""
     options, oauth = _entry(text, mechanism), mechanism == OAUTHBEARER
     if options.get("tokenauth", "").lower() == "true":
         raise _refused("librdkafka cannot log in with a delegation token (tokenauth)", "Give a user and a password")

@@ -23,6 +23,28 @@ _SECRETS = """sasl.jaas.config ssl.key.password ssl.keystore.certificate.chain s
 
 _NO_SECRETS = ("ssl.keystore.location", "ssl.keystore.type", "ssl.truststore.location", "ssl.truststore.type")
 """Their names look like those of secrets."""
+Given = Mapping[str, str]
+Convert = Callable[[Given, str], str | tuple[str, ...] | None]
+"""A converter takes all settings given, by Java's names, and the name of the one it converts, which it may refuse.
+
+It returns a value for each setting of librdkafka, or one for all of them, or None where the setting changes nothing.
+"""
+INT = 2_147_483_647
+LONG = 9_223_372_036_854_775_807
+JAVAS_PARTITIONER = "murmur2_random"
+_ALL_KEYS_ALIKE = "random"
+_JAVAS_FIRST_PAUSE_MS = 50
+_PARTITIONER_PACKAGE = "org.apache.kafka.clients.producer."
+_JAVAS_CLASSES = {"internals.DefaultPartitioner": JAVAS_PARTITIONER, "UniformStickyPartitioner": _ALL_KEYS_ALIKE}
+_STAY = "or write with Spark's own Kafka sink"
+_LOGIN = f"Log in with SCRAM, PLAIN or a certificate in PEM, {_STAY}"
+_OPENSSL = "TLS is OpenSSL's here, and no class in Java takes part"
+_KERBEROS = "kinit.cmd min.time.before.relogin service.name ticket.renew.jitter ticket.renew.window.factor"
+_JAVA = "it names a class in Java, as delegation tokens and cloud logins need it"
+_INTERCEPTED = "an interceptor in Java cannot run in Python, and rows would miss what it does"
+_CIPHERS = "OpenSSL calls cipher suites by other names than Java"
+_ID_OF_SINK = "the sink chooses it, where it has transactions"
+_IDEMPOTENT = "Leave it out; retries of the client make no duplicates, as enable.idempotence is on"
 
 
 def refused(option: str, value: str, problem: str, way_out: str) -> ConfigurationError:
@@ -46,21 +68,6 @@ def shown(option: str, value: str) -> str:
 
 # --- converters ------------------------------------------------------------------------------------------------------
 
-Given = Mapping[str, str]
-Convert = Callable[[Given, str], str | tuple[str, ...] | None]
-"""A converter takes all settings given, by Java's names, and the name of the one it converts, which it may refuse.
-
-It returns a value for each setting of librdkafka, or one for all of them, or None where the setting changes nothing.
-"""
-
-INT = 2_147_483_647
-LONG = 9_223_372_036_854_775_807
-JAVAS_PARTITIONER = "murmur2_random"
-_ALL_KEYS_ALIKE = "random"
-_JAVAS_FIRST_PAUSE_MS = 50
-_PARTITIONER_PACKAGE = "org.apache.kafka.clients.producer."
-_JAVAS_CLASSES = {"internals.DefaultPartitioner": JAVAS_PARTITIONER, "UniformStickyPartitioner": _ALL_KEYS_ALIKE}
-
 
 def whole_number(text: str, least: int, most: int) -> int | None:
     """None when it is none, or not within these bounds."""
@@ -72,7 +79,7 @@ def whole_number(text: str, least: int, most: int) -> int | None:
 
 
 def number_of(given: Given, name: str, least: int, most: int, way_out: str, prefix: str = "") -> int:
-    """That of an option, whose full name begins with `prefix`. Raises ConfigurationError."""
+    """The number of an option, whose full name begins with `prefix`. Raises ConfigurationError."""
     if (found := whole_number(given[name], least, most)) is None:
         raise refused(prefix + name, given[name], f"it must be a whole number from {least} to {most}", way_out)
     return found
@@ -185,7 +192,7 @@ class Translation(NamedTuple):
     convert: Convert | None
 
     def settings(self, given: Given, name: str) -> dict[str, str]:
-        """Those of librdkafka for this one of Java. Raises ConfigurationError."""
+        """The settings of librdkafka for this one of Java. Raises ConfigurationError."""
         found = self.convert(given, name) if self.convert is not None else None
         values = itertools.repeat(found) if isinstance(found, str) else found or ()
         return dict(zip(self.becomes, values, strict=False))
@@ -290,17 +297,6 @@ WITHOUT_EFFECT = _each(
 )
 """Name -> why it changes nothing. It is told once, on the driver."""
 
-_STAY = "or write with Spark's own Kafka sink"
-_LOGIN = f"Log in with SCRAM, PLAIN or a certificate in PEM, {_STAY}"
-_OPENSSL = "TLS is OpenSSL's here, and no class in Java takes part"
-
-_KERBEROS = "kinit.cmd min.time.before.relogin service.name ticket.renew.jitter ticket.renew.window.factor"
-
-_JAVA = "it names a class in Java, as delegation tokens and cloud logins need it"
-_INTERCEPTED = "an interceptor in Java cannot run in Python, and rows would miss what it does"
-_CIPHERS = "OpenSSL calls cipher suites by other names than Java"
-_ID_OF_SINK = "the sink chooses it, where it has transactions"
-_IDEMPOTENT = "Leave it out; retries of the client make no duplicates, as enable.idempotence is on"
 
 REFUSED: dict[str, Refusal] = {
     **{f"sasl.kerberos.{name}": Refusal("Kerberos is not supported", _LOGIN) for name in _KERBEROS.split()},

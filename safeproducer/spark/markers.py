@@ -18,6 +18,9 @@ from safeproducer.spark.java_settings import refused
 
 _VERSION = 1
 _ANOTHER_SINK = f"Give this query a {SINK_ID} of its own, or write from micro-batch {{0}} on with {ADOPT_FROM}={{0}}"
+_LEFT = "slots="
+WRITTEN, THERE, EMPTY = "written", "already_there", "empty"
+_AGAIN = f"Restore the newer checkpoint, or take another {SINK_ID} with"
 
 
 class Print(NamedTuple):
@@ -77,10 +80,6 @@ class Step(Enum):
     READ = "read"
     COUNT = "count"
     WRITE = "write"
-
-
-_LEFT = "slots="
-WRITTEN, THERE, EMPTY = "written", "already_there", "empty"
 
 
 def steps(sink: ExactlyOnce, slot: int, batch: int, query: str) -> Generator[Step | Marker, Marker | Print | None, str]:
@@ -158,9 +157,6 @@ def check_former(former: ExactlyOnce, found: Sequence[Marker | None], batch: int
             problem = f"slot {slot} of the {former.slots} before has written micro-batch {marker.batch} already"
             way_out = f"Set {SLOTS}={former.slots} until that one is whole, and change it with {ADOPT_FROM}="
             raise _refused(former, problem, f"{way_out}{marker.batch + 1}")
-
-
-_AGAIN = f"Restore the newer checkpoint, or take another {SINK_ID} with"
 
 
 def _refused(sink: ExactlyOnce, problem: str, way_out: str) -> ConfigurationError:

@@ -13,20 +13,10 @@ from safeproducer.errors import ConfigurationError
 from safeproducer.kafka.properties import HIDDEN, PRODUCER_PROPERTIES, canonical, suggestions
 from safeproducer.settings import id_settings, own_settings
 from safeproducer.settings.own_settings import MAX_BLOCK_MS, OWN_PREFIX, OWN_SETTINGS
+from safeproducer.spark import java_settings as java
 from safeproducer.spark import security
 from safeproducer.spark.guarantee import ONCE_OPTIONS, SINK_PREFIX, ExactlyOnce, exactly_once
-from safeproducer.spark.java_settings import (
-    INT,
-    JAVAS_PARTITIONER,
-    KAFKA_PREFIX,
-    REFUSED,
-    TRANSLATED,
-    WITHOUT_EFFECT,
-    kafka_refused,
-    number_of,
-    refused,
-    whole_number,
-)
+from safeproducer.spark.java_settings import INT, KAFKA_PREFIX, kafka_refused, number_of, refused, whole_number
 
 TOPIC = "topic"
 DEADLINE = f"{SINK_PREFIX}deadline"
@@ -60,7 +50,7 @@ DEFAULT_DEADLINE = 60.0
 DEFAULT_IDLE_MS = 600_000
 _LINGER_MS = 20
 _DEFAULTS = {
-    "partitioner": JAVAS_PARTITIONER,  # or rows of a key change their partition with the sink
+    "partitioner": java.JAVAS_PARTITIONER,  # or rows of a key change their partition with the sink
     "message.max.bytes": "1048576",  # Java's: librdkafka's is smaller, and would refuse rows that Spark's sink takes
 }
 
@@ -68,6 +58,10 @@ _DEFAULTS = {
 FAIL = "fail"
 POSITION, COLUMN = "position", "column:"
 _ALWAYS = 100
+_OF_CONSUMERS = re.compile(
+    r"(allow|auto|check|default|exclude|fetch|group|heartbeat|isolation|session)\.|.*(assignment|auto\.commit|deserializer|fetch|poll)"
+)
+"""Names of Java's settings of a consumer, which no producer has, begin so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +102,8 @@ class Options:
     `config`: settings of librdkafka and `safeproducer.*`, without secrets. `secrets`: setting -> place, see
     resolve_secrets(). `deadline`: seconds that a task waits for its reports. `idle_ms`: how long a producer that no
     task uses is kept. `on_batch`: package.module:function, which gets each report. `on_worker`: one that each Python
-    worker calls once. `bad_rows`: what becomes of them.
-    `row_id`: POSITION, or COLUMN and its name. `exactly_once`: None for at least once. `notes`: sentences to tell once,
-    on the driver.
+    worker calls once. `bad_rows`: what becomes of them. `row_id`: POSITION, or COLUMN and its name. `exactly_once`:
+    None for at least once. `notes`: sentences to tell once, on the driver.
     """
 
     topic: str | None
@@ -135,8 +128,7 @@ class Options:
     def parse(cls, given: Mapping[str, Any]) -> Options:
         """From what a user gave; names in any case, as Spark takes them. Raises ConfigurationError, with one sentence.
 
-        It asks no broker and reads no secret. No frame of the error's traceback knows a secret: Spark can be told to
-        show locals.
+        No broker is asked, and no secret read. No frame of the traceback knows one: Spark may be told to show locals.
         """
         try:
             return cls._parsed(given)
@@ -160,7 +152,9 @@ class Options:
         if MAX_BLOCK_MS in own and config.get(MAX_BLOCK_MS, own[MAX_BLOCK_MS]) != own[MAX_BLOCK_MS]:
             problem = f"kafka.max.block.ms says {config[MAX_BLOCK_MS]}, and means the same"
             raise refused(MAX_BLOCK_MS, own[MAX_BLOCK_MS], problem, "Leave one of the two out")
-        _check_own({**config, **own}, not weak, once is not None)
+        # The producer will check the same, and what only an executor knows: whether a directory can be used there.
+        id_settings.take({**config, **own}, False, lambda _directory: None, {})
+        own_settings.take({**config, **own}, {}).refuse_contradictions(not weak, once is not None)
         times = _times(kafka, deadline)
         _refuse_contradictions(kafka, weak, int(times["delivery.timeout.ms"]))
         if weak:
@@ -209,12 +203,6 @@ def _texts(given: Mapping[str, Any]) -> dict[str, str]:
     return {name: text for name, text in options.items() if name not in OF_SPARK}
 
 
-_OF_CONSUMERS = re.compile(
-    r"(allow|auto|check|default|exclude|fetch|group|heartbeat|isolation|session)\.|.*(assignment|auto\.commit|deserializer|fetch|poll)"
-)
-"""Names of Java's settings of a consumer, which no producer has, begin so."""
-
-
 def _refuse_unknown(options: Mapping[str, str]) -> None:
     for option, text in options.items():
         if option in SINK_OPTIONS or option in OWN_SETTINGS:
@@ -222,17 +210,17 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
         name = option.removeprefix(KAFKA_PREFIX)
         if option == name:
             raise refused(option, text, "there is no such option", _similar_option(option))
-        if name in REFUSED:
+        if name in java.REFUSED:
             if text.strip():
-                raise kafka_refused(name, text, REFUSED[name].why, REFUSED[name].way_out)
-        elif name not in TRANSLATED and name not in WITHOUT_EFFECT:
+                raise kafka_refused(name, text, java.REFUSED[name].why, java.REFUSED[name].way_out)
+        elif name not in java.TRANSLATED and name not in java.WITHOUT_EFFECT:
             raise kafka_refused(name, text, "Java's producer has no such setting", _javas_name(name))
 
 
 def _similar_option(option: str) -> str:
     if option == "path":  # of save(), start() and toTable()
         return f"Give the topic as option {TOPIC!r}, and call save() and start() without one"
-    if option in TRANSLATED or option in WITHOUT_EFFECT or option in REFUSED:
+    if option in java.TRANSLATED or option in java.WITHOUT_EFFECT or option in java.REFUSED:
         return f"Did you mean {KAFKA_PREFIX}{option}?"
     if similar := suggestions(option, (*SINK_OPTIONS, *OWN_SETTINGS)):
         return f"Did you mean {' or '.join(similar)}?"
@@ -241,14 +229,14 @@ def _similar_option(option: str) -> str:
 
 def _javas_name(name: str) -> str:
     """The way out for a name that Java has not: librdkafka's are told by what becomes of Java's."""
-    if meant := [java for java, it in TRANSLATED.items() if canonical(name) in map(canonical, it.becomes)]:
-        return f"Java's name is {' or '.join(KAFKA_PREFIX + java for java in meant)}"
+    if meant := [each for each, it in java.TRANSLATED.items() if canonical(name) in map(canonical, it.becomes)]:
+        return f"Java's name is {' or '.join(KAFKA_PREFIX + each for each in meant)}"
     if name in PRODUCER_PROPERTIES:
         return "It is a setting of librdkafka without a counterpart in Java: remove it"
     if _OF_CONSUMERS.match(name):
         return "It is a consumer's setting, of a stream that reads: remove it here"
-    if similar := suggestions(name, (*TRANSLATED, *WITHOUT_EFFECT, *REFUSED)):
-        return f"Did you mean {' or '.join(KAFKA_PREFIX + java for java in similar)}?"
+    if similar := suggestions(name, (*java.TRANSLATED, *java.WITHOUT_EFFECT, *java.REFUSED)):
+        return f"Did you mean {' or '.join(KAFKA_PREFIX + each for each in similar)}?"
     return "Remove it; the documents list all settings"
 
 
@@ -257,22 +245,17 @@ def _translated(kafka: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
         raise refused("kafka.bootstrap.servers", "", "it is not set", "Give the brokers, as in host:9092,host2:9092")
     config: dict[str, str] = {}
     for name in kafka:
-        config |= TRANSLATED[name].settings(kafka, name) if name in TRANSLATED else {}
-    without = [f"{KAFKA_PREFIX}{name} ({WITHOUT_EFFECT[name]})" for name in sorted(kafka) if name in WITHOUT_EFFECT]
-    notes = [f"without effect here: {', '.join(without)}"] if without else []
+        config |= java.TRANSLATED[name].settings(kafka, name) if name in java.TRANSLATED else {}
+    without = {name: java.WITHOUT_EFFECT[name] for name in sorted(kafka) if name in java.WITHOUT_EFFECT}
+    told = ", ".join(f"{KAFKA_PREFIX}{name} ({why})" for name, why in without.items())
+    notes = [f"without effect here: {told}"] if told else []
     if config.get("acks") == "0":
         notes.append("kafka.acks=0: a row counts as delivered when it was sent, whatever becomes of it")
     return config, notes
 
 
-def _check_own(config: dict[str, str], idempotent: bool, transactional: bool) -> None:
-    """The producer will check the same, and what only an executor knows: whether a directory can be used there."""
-    id_settings.take(config, False, lambda _directory: None, {})
-    own_settings.take(config, {}).refuse_contradictions(idempotent, transactional)
-
-
 def weak_settings(config: Mapping[str, str]) -> list[str]:
-    """Those with which a producer is not idempotent."""
+    """The settings with which a producer is not idempotent."""
     found = {
         "acks": config.get("acks", "all") != "all",
         "enable.idempotence": config.get("enable.idempotence") == "false",

@@ -16,6 +16,12 @@ _BURST, _BURST_SECONDS, _BURST_DEADLINE = 4, 1.0, 15.0
 only then, and quick ones must not wait for it."""
 _PART_OF_DEADLINE = 0.125
 """One broker of several may take less than its share, and serve its partitions one after the other."""
+ASK_AFTER = 10.0
+"""Seconds without a report, or since the last question, after which a task asks for the topic, and who answers."""
+UNREACHABLE_AFTER = 20.0
+"""Seconds without a report and without any broker after which a task ends; what is left of its 30 s is for asking."""
+_SILENT = 2
+"""Questions without an answer after which brokers that nobody throttles count as gone."""
 
 
 def most_rows(rows: int, size: int) -> int:
@@ -52,15 +58,6 @@ class Pace:
         return ahead
 
 
-ASK_AFTER = 10.0
-"""Seconds without a report after which a task asks whether the topic is there and whether brokers answer; and between
-two questions."""
-UNREACHABLE_AFTER = 20.0
-"""Seconds without a report and without any broker after which a task ends; what is left of its 30 s is for asking."""
-_SILENT = 2
-"""Questions without an answer after which brokers that nobody throttles count as gone."""
-
-
 class PaceStep(Enum):
     """`ASK`: is anybody there? `UNREACHABLE`, `TOO_LATE`: the task has to end."""
 
@@ -71,8 +68,8 @@ class PaceStep(Enum):
 
 
 class TaskPatience:
-    """While rows are on their way, for at most `deadline` seconds without progress. `now`: seconds of any clock;
-    `since`: the last progress."""
+    """While rows are on their way, `deadline` seconds at most without progress. `now`: of any clock; `since`: of the
+    last progress."""
 
     def __init__(self, deadline: float, resolved: int, now: float) -> None:
         self._deadline = deadline

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 from pyspark import TaskContext
 
 from safeproducer.errors import ConfigurationValueError
@@ -22,6 +23,20 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
+IDLE_LIMIT = 60.0
+"""Seconds after which Spark ends a Python worker that has nothing to do (Spark 4.2: not a setting)."""
+_PAUSES = (
+    "micro-batches of this query are more than a minute apart: Spark then ends the Python workers that wrote the last "
+    "one, and new ones take new producer IDs (see ids_per_hour in the report). Choose a trigger interval below a "
+    "minute, or let fewer workers write: coalesce the DataFrame, or use foreachBatch and safeproducer.spark.max.writers"
+)
+LEAST_ADDRESS_SPACE = 512 << 20
+_ADDRESS_SPACE = (
+    f", and dies when it needs more: give it {LEAST_ADDRESS_SPACE >> 20} MB a core at least "
+    "(spark.executor.pyspark.memory)"
+)
+_told = set[str]()
+
 
 def tell_once(told: set[str], sentences: Iterable[str]) -> None:
     """Tell those that were not `told`. One thread at a time."""
@@ -29,10 +44,6 @@ def tell_once(told: set[str], sentences: Iterable[str]) -> None:
         if sentence not in told:
             told.add(sentence)
             tell("warning", "spark_note", note=sentence)
-
-
-IDLE_LIMIT = 60.0
-"""Seconds after which Spark ends a Python worker that has nothing to do (Spark 4.2: not a setting)."""
 
 
 class QueryAccount:
@@ -74,13 +85,6 @@ class QueryAccount:
         return report
 
 
-_PAUSES = (
-    "micro-batches of this query are more than a minute apart: Spark then ends the Python workers that wrote the last "
-    "one, and new ones take new producer IDs (see ids_per_hour in the report). Choose a trigger interval below a "
-    "minute, or let fewer workers write: coalesce the DataFrame, or use foreachBatch and safeproducer.spark.max.writers"
-)
-
-
 def _event(report: BatchReport) -> dict[str, object]:
     """The numbers of the report, which fit into a log line however many topics and brokers there are."""
     counts = {"topics": len(report.topics), "producer_ids": len(report.producer_ids)}
@@ -101,18 +105,6 @@ def callback_of(options: Options) -> Callable[[BatchReport], object] | None:
     if not callable(found):
         raise ConfigurationValueError(ON_BATCH, repr(name), "it cannot be called", "Give package.module:function")
     return found  # type: ignore[no-any-return]
-
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
-LEAST_ADDRESS_SPACE = 512 << 20
-_ADDRESS_SPACE = (
-    f", and dies when it needs more: give it {LEAST_ADDRESS_SPACE >> 20} MB a core at least "
-    "(spark.executor.pyspark.memory)"
-)
-_told = set[str]()
 
 
 def write(batches: Iterator[pa.RecordBatch], options: Options, run: str, batch_id: int | None = None) -> TaskTotals:

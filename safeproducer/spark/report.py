@@ -14,6 +14,9 @@ from safeproducer.spark.errors import WhoWrote
 
 SCHEMA = "totals string"
 """The row that a task yields, as Spark writes schemas: a TaskTotals as JSON."""
+HOUR = 3600.0
+Writer = tuple[str, int]
+"""Host and process ID of a Python worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +87,6 @@ class TaskTotals(WhoWrote):
         told["topics"] = {name: TopicTotals(**sums) for name, sums in told["topics"].items()}
         told["throttled"] = {int(broker): seconds for broker, seconds in told["throttled"].items()}
         return cls(**told)
-
-
-HOUR = 3600.0
-
-Writer = tuple[str, int]
-"""Host and process ID of a Python worker."""
 
 
 class Used(NamedTuple):

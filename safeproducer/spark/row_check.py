@@ -22,6 +22,13 @@ _ID_OVERHEAD = 15
 """Bytes of the name of the header, and of lengths, at least."""
 RECORD_OVERHEAD = 36
 """Bytes that librdkafka adds to key, value and headers before it compares a record with message.max.bytes."""
+_ABSENT = {
+    "UNKNOWN_TOPIC_OR_PART": errors.UNKNOWN_TOPIC,
+    "_UNKNOWN_TOPIC": errors.UNKNOWN_TOPIC,
+    "TOPIC_EXCEPTION": errors.INVALID_TOPIC,
+}
+CLOCKS = 60_000
+"""Milliseconds that the clocks of brokers may differ from this one: closer to a limit, the broker is asked."""
 
 
 class Found(NamedTuple):
@@ -106,13 +113,6 @@ def _to_no_topic(columns: Columns, facts: Mapping[str, TopicFacts]) -> Iterator[
         yield Found(row, name, None, None, None, causes[name])
 
 
-_ABSENT = {
-    "UNKNOWN_TOPIC_OR_PART": errors.UNKNOWN_TOPIC,
-    "_UNKNOWN_TOPIC": errors.UNKNOWN_TOPIC,
-    "TOPIC_EXCEPTION": errors.INVALID_TOPIC,
-}
-
-
 def _of_topics(columns: Columns, names: Iterable[str], mask: Any = None) -> list[int]:
     """The rows of these topics for which `mask` is true, or all of them."""
     wanted = set(names)
@@ -156,10 +156,6 @@ def _too_old(columns: Columns, topic: str | None) -> Iterator[Found]:
         return
     for row in _where(pc.less_equal(columns.milliseconds(), 0)):
         yield Found(row, *_of(columns, topic, row), None, None, errors.TIMESTAMP_TOO_OLD)
-
-
-CLOCKS = 60_000
-"""Milliseconds that the clocks of brokers may differ from this one: closer to a limit, the broker is asked."""
 
 
 def _refused_by_config(columns: Columns, topic: str | None, facts: Mapping[str, TopicFacts]) -> Iterator[Found]:

@@ -8,12 +8,13 @@ A block goes where rd_kafka_msg_partitioner_murmur2_random() of librdkafka puts 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from safeproducer import SafeProducer
 from safeproducer.errors import NOT_ACCEPTED
@@ -30,15 +31,25 @@ _LONG_KEY = 256
 _FACTOR, _SEED = np.uint32(0x5BD1E995), np.uint32(0x9747B28C)
 _TAIL = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 """Which bits of a word belong to a key that ends in it, by the number of bytes."""
+Callback = Callable[..., Any]
+Again = Callable[..., Any]
+Reports = Callable[[Columns, int], Callback]
+Loop = Callable[[Columns, Callback, Again], None]
+_POLL_EVERY = 1_000
+"""Rows: some milliseconds. If an application polls less often, the sender takes its reports, by a longer way, and holds
+records back meanwhile. Rows in blocks are held back anyway: all of an Arrow batch at once is best then."""
+_FEW = 64
+"""Rows of a refused block are taken one by one: each waits for its own room, and says why there is none."""
 
 
 def blocks(columns: Columns, placings: Sequence[Placing]) -> Iterator[Block]:
-    """The rows of `columns`, which have neither headers nor a timestamp. `placings`: of each of their topics, as in
-    topic_numbers()."""
+    """The rows of `columns`, without headers and timestamp. `placings`: of each topic, as in topic_numbers()."""
     partitions = partitions_of(columns, placings)
     most = int(partitions.max(initial=0)) + 1
     places = columns.topic_numbers() * most + partitions
-    values, keys, sizes = columns.rearranged(np.argsort(places, kind="stable"))
+    order = pa.array(np.argsort(places, kind="stable"))
+    keys = [None] * columns.rows if columns.key is None else columns.key.take(order).to_pylist()
+    values, sizes = columns.value.take(order).to_pylist(), columns.size.take(order).to_pylist()
     counts = np.bincount(places)
     end = 0
     for place in np.flatnonzero(counts).tolist():
@@ -94,7 +105,7 @@ def hashes(keys: Any) -> Any:
 
 
 def _hashes(words: Any, starts: Any, lengths: Any) -> Any:
-    """Those of long keys are wrong."""
+    """The hashes of keys; those of long ones are wrong."""
     whole = np.where(lengths > _LONG_KEY, 0, lengths) // 4
     rows = np.argsort(-whole, kind="stable")  # those with many words first: each step is for the first of them
     starts, whole, lengths = starts[rows], whole[rows], lengths[rows]
@@ -111,18 +122,6 @@ def _hashes(words: Any, starts: Any, lengths: Any) -> Any:
     found = np.empty_like(value)
     found[rows] = value
     return found
-
-
-Callback = Callable[..., Any]
-Again = Callable[..., Any]
-Reports = Callable[[Columns, int], Callback]
-Loop = Callable[[Columns, Callback, Again], None]
-
-_POLL_EVERY = 1_000
-"""Rows: some milliseconds. If an application polls less often, the sender takes its reports, by a longer way, and holds
-records back meanwhile. Rows in blocks are held back anyway: all of an Arrow batch at once is best then."""
-_FEW = 64
-"""Rows of a refused block are taken one by one: each waits for its own room, and says why there is none."""
 
 
 def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, reports: Reports, again: Again) -> None:
@@ -144,21 +143,13 @@ def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, repor
 
 def _loop(columns: Columns, topic: str | None, kafka: SafeProducer) -> tuple[Loop, int]:
     """The function that produces rows with these columns, and how many at once."""
-    if columns.has_extras:
+    if any(one is not None for one in (columns.headers, columns.timestamp, columns.ids)):  # a report brings none back
         return partial(_one_by_one, topic, kafka, columns.all_headers()), _POLL_EVERY
-    if placings := _placings(kafka, columns.topic_names(topic)):
+    names = columns.topic_names(topic)
+    placings = [placed for name in names if (placed := placing(engine_of(kafka), name)) is not None]
+    if placings and len(placings) == len(names):  # else one of them takes no blocks
         return partial(_in_blocks, kafka, placings), columns.rows
     return partial(_one_by_one, topic, kafka, None), _POLL_EVERY
-
-
-def _placings(kafka: SafeProducer, names: Iterable[str]) -> list[Placing]:
-    """The placing of each topic; none while one of them takes no blocks."""
-    found: list[Placing] = []
-    for name in names:
-        if (placed := placing(engine_of(kafka), name)) is None:
-            return []
-        found.append(placed)
-    return found
 
 
 def _in_blocks(

@@ -15,7 +15,7 @@ from safeproducer.spark.java_settings import refused
 from safeproducer.spark.options import MAX_WRITERS, ROW_ID, TOPIC, Options
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 VALUE, KEY, PARTITION, HEADERS, TIMESTAMP = "value", "key", "partition", "headers", "timestamp"
 _TEXT_OR_BYTES = ("binary", "string")
@@ -32,6 +32,12 @@ TYPES: dict[str, tuple[str, ...]] = {
 
 _REUSE = "spark.python.worker.reuse"
 _SPECULATION = "spark.speculation"
+_CAST = "Cast it in Spark"
+_CURES = {
+    VALUE: "Cast it in Spark, or make it text, as in to_json(struct('*'))",
+    PARTITION: "Cast it: col('partition').cast('int')",
+    TIMESTAMP: "Cast it to timestamp, in a session whose time zone is the one that is meant, or drop or rename it",
+}
 
 
 def check_schema(schema: StructType, options: Options, *, data_source: bool) -> tuple[str, ...]:
@@ -52,8 +58,11 @@ def check_schema(schema: StructType, options: Options, *, data_source: bool) -> 
     if own and not names[own[0]]:
         raise _refused(f"there is no column {own[0]!r}, which {ROW_ID} names{_similar(names, own[0])}", _have(names))
     for field in schema.fields:
-        if field.name in TYPES or field.name in own:
-            _check_type(field.name, field.dataType)
+        found, wanted = field.dataType.simpleString(), TYPES.get(field.name, _TEXT_OR_BYTES)
+        # "string collate X" is bytes in UTF-8, too.
+        if (field.name in TYPES or field.name in own) and found.partition(" ")[0] not in wanted:
+            problem = f"column {field.name!r} is of type {found}, and must be {' or '.join(wanted)}"
+            raise _refused(problem, _CURES.get(field.name, _CAST).format(field.name))
     notes = []
     if names[TOPIC] and options.topic is not None:
         notes.append(f"the column {TOPIC!r} is not used: the option {TOPIC} = {options.topic!r} wins")
@@ -89,21 +98,6 @@ def check_session(conf: Callable[[str, str], str], options: Options, *, data_sou
 def speculates(conf: Callable[[str, str], str]) -> bool:
     """Whether Spark may run a copy of a task that is slow."""
     return _is_on(conf, _SPECULATION, "false")
-
-
-def _check_type(name: str, kind: DataType) -> None:
-    found, wanted = kind.simpleString(), TYPES.get(name, _TEXT_OR_BYTES)
-    if found.partition(" ")[0] not in wanted:  # "string collate X" is bytes in UTF-8, too
-        problem = f"column {name!r} is of type {found}, and must be {' or '.join(wanted)}"
-        raise _refused(problem, _CURES.get(name, _CAST).format(name))
-
-
-_CAST = "Cast it in Spark"
-_CURES = {
-    VALUE: "Cast it in Spark, or make it text, as in to_json(struct('*'))",
-    PARTITION: "Cast it: col('partition').cast('int')",
-    TIMESTAMP: "Cast it to timestamp, in a session whose time zone is the one that is meant, or drop or rename it",
-}
 
 
 def _similar(names: Counter[str], wanted: str) -> str:

@@ -26,6 +26,23 @@ from safeproducer.spark.java_settings import Given, kafka_refused
 
 ENV, FILE, CALL, VALUE = "env:", "file:", "call:", "value:"
 FORMS = "env:NAME, file:PATH or call:package.module:function"
+_MILLISECONDS = 1e11
+"""Later than any time in seconds, and earlier than any in milliseconds."""
+_PEM = re.compile(r"\s*(-+BEGIN [^-]+-+)\s+([A-Za-z0-9/+=\s]*)(-+END [^-]+-+)")
+"""Kafka's `DefaultSslEngineFactory.PemParser` finds an entry so. One with parameters before its content stays."""
+TOKENS = "oauth_cb"
+_TRUST_STORE, _TRUST_PASSWORD = "ssl.truststore.location", "ssl.truststore.password"
+_TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 - its name
+_SUBJECT = "sasl.oauthbearer.sub.claim.name"
+_HANDLER = "sasl.login.callback.handler.class"
+_NEEDED = {
+    "PKCS12": {"location": "a PKCS#12 store is a file", "password": "a PKCS#12 store has a password"},
+    "PEM": {"certificate.chain": "a key needs its certificates", "key": "certificates need their key"},
+}
+_KEYTOOL = (
+    "Convert it (keytool -importkeystore -deststoretype PKCS12, or openssl pkcs12 for PEM) and say so in "
+    "kafka.{}=PEM; for certificates alone: keytool -exportcert -rfc"
+)
 
 
 class Place(str):
@@ -65,10 +82,15 @@ def resolve(place: str) -> str:
 
 def _read(kind: str, name: str) -> tuple[str, str]:
     """The error, if there is one, and the value."""
-    if kind in (VALUE, CALL):
-        return ("", name) if kind == VALUE else _called(name)
     problem = "that is no place of a secret"
+    if kind == CALL:
+        problem, found = _returned(name)
+        if problem or isinstance(found, str):
+            return problem, found or ""
+        return f"the call returned {type(found).__name__}, not str", ""
     try:
+        if kind == VALUE:
+            return "", name
         if kind == ENV:
             return "", os.environ[name]
         if kind == FILE:
@@ -80,13 +102,6 @@ def _read(kind: str, name: str) -> tuple[str, str]:
     except ValueError:
         problem = "the file is no text in UTF-8"
     return problem, ""
-
-
-def _called(name: str) -> tuple[str, str]:
-    problem, found = _returned(name)
-    if problem or isinstance(found, str):
-        return problem, found or ""
-    return f"the call returned {type(found).__name__}, not str", ""
 
 
 def _returned(name: str) -> tuple[str, Any]:
@@ -120,22 +135,13 @@ class Tokens:
 
 
 def no_token(secrets: Mapping[str, Any]) -> str:
-    """Why the function that gives tokens gives none, "" if it does: librdkafka would wait ten seconds for it, and not
-    say."""
+    """Why the function that gives tokens gives none, "" if it does: librdkafka would wait for ten seconds, silently."""
     try:
         if TOKENS in secrets:
             secrets[TOKENS]("")
     except RuntimeError as error:
         return str(error)
     return ""
-
-
-_MILLISECONDS = 1e11
-"""Later than any time in seconds, and earlier than any in milliseconds."""
-
-
-_PEM = re.compile(r"\s*(-+BEGIN [^-]+-+)\s+([A-Za-z0-9/+=\s]*)(-+END [^-]+-+)")
-"""Kafka's `DefaultSslEngineFactory.PemParser` finds an entry so. One with parameters before its content stays."""
 
 
 @dataclass(slots=True)
@@ -176,13 +182,6 @@ def resolved(config: dict[str, str], secrets: dict[str, str]) -> dict[str, Any]:
     if JAAS in found:
         found |= read(found.pop(JAAS), config[MECHANISM])
     return found
-
-
-TOKENS = "oauth_cb"
-_TRUST_STORE, _TRUST_PASSWORD = "ssl.truststore.location", "ssl.truststore.password"
-_TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 - its name
-_SUBJECT = "sasl.oauthbearer.sub.claim.name"
-_HANDLER = "sasl.login.callback.handler.class"
 
 
 def _in_lines(pem: str) -> str:
@@ -288,16 +287,6 @@ def _keys(given: Given, found: Security) -> None:
         found.secrets["ssl.key.pem"] = place_of(store["key"])
     if password:
         found.secrets["ssl.key.password"] = place_of(password)
-
-
-_NEEDED = {
-    "PKCS12": {"location": "a PKCS#12 store is a file", "password": "a PKCS#12 store has a password"},
-    "PEM": {"certificate.chain": "a key needs its certificates", "key": "certificates need their key"},
-}
-_KEYTOOL = (
-    "Convert it (keytool -importkeystore -deststoretype PKCS12, or openssl pkcs12 for PEM) and say so in "
-    "kafka.{}=PEM; for certificates alone: keytool -exportcert -rfc"
-)
 
 
 def _store(store: str, given: Given, texts: tuple[str, ...]) -> tuple[str, dict[str, str]]:

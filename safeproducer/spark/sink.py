@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -25,6 +25,12 @@ from safeproducer.spark.schema_check import KEY, TYPES, VALUE, check_schema, che
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+_AWAY = "Connect by foreachBatch"
+_OTHER_IDS = (
+    f"{ROW_ID}={POSITION}: Spark Connect does not tell the query's ID, so rows of a micro-batch that is written again "
+    f"have other ids. Take {COLUMN}NAME, or the data source"
+)
 
 
 class SafeProducerSink:
@@ -69,7 +75,10 @@ class SafeProducerSink:
         return self._write(df, None)
 
     def _write(self, df: DataFrame, batch_id: int | None) -> BatchReport:
-        _refuse_tasks()
+        if (context := TaskContext.get()) is not None:
+            where = f"a SafeProducerSink was called inside a task (of Spark partition {context.partitionId()})"
+            way_out = "Call it on the driver: pass it to foreachBatch, or call write(df)"
+            raise ConfigurationError("", "", f"{where}, where there is no DataFrame to write", way_out)
         query_id, options = None if batch_id is None else _query_id(df), self._options
         conf = partial(_setting, df)
         about_session = check_session(conf, options, data_source=False)
@@ -91,13 +100,14 @@ class SafeProducerSink:
                 rows = each.mapInArrow(partial(task, empty=True), SCHEMA).collect()
         totals = list(map(TaskTotals.from_row, rows))
         if sink is not None:
-            _refuse_other_slots(totals, sink.slots)
+            if (found := sorted(one.partition for one in totals)) != list(range(sink.slots)):
+                problem = f"Spark ran tasks for the slots {found} of {sink.slots}"
+                raise RuntimeError(f"{problem}: the plan was changed behind repartition()")
             self._next = query_id, (batch_id or 0) + 1
         return self._account.settle(totals, batch_id, query_id, options, self._on_batch, copies=speculates(conf))
 
     def _begin(self, sink: ExactlyOnce, batch_id: int | None, query_id: str | None) -> None:
-        """Before a micro-batch; ask brokers unless the one before it was written by this sink. Raises
-        ConfigurationError."""
+        """Ask brokers, unless this sink wrote the micro-batch before this one. Raises ConfigurationError."""
         if batch_id is None or query_id is None:
             why = "a DataFrame that is no stream has none" if batch_id is None else "Spark Connect does not tell it"
             problem = f"its markers name the query, and {why}"
@@ -105,13 +115,6 @@ class SafeProducerSink:
         if self._next != (query_id, batch_id):
             tell_once(self._account.told, begin(self._options, sink, batch_id, query_id))
         self._next = None
-
-
-_AWAY = "Connect by foreachBatch"
-_OTHER_IDS = (
-    f"{ROW_ID}={POSITION}: Spark Connect does not tell the query's ID, so rows of a micro-batch that is written again "
-    f"have other ids. Take {COLUMN}NAME, or the data source"
-)
 
 
 def _task(
@@ -128,13 +131,6 @@ def _by_content(df: DataFrame, slots: int) -> DataFrame:
     return df.repartition(slots, key, when(key.isNull(), xxhash64(*columns.values())))
 
 
-def _refuse_other_slots(totals: Sequence[TaskTotals], slots: int) -> None:
-    found = sorted(one.partition for one in totals)
-    if found != list(range(slots)):
-        problem = f"Spark ran tasks for the slots {found} of {slots}"
-        raise RuntimeError(f"{problem}: the plan was changed behind repartition()")
-
-
 def _only_written(df: DataFrame, options: Options) -> DataFrame:
     """Without the columns that are not written. By their places: other names may be there twice, or have dots in them,
     and Spark does not find such columns by their names."""
@@ -143,13 +139,6 @@ def _only_written(df: DataFrame, options: Options) -> DataFrame:
     if written.issuperset(names):
         return df
     return df.toDF(*names).select(*(name for name in names if name in written))
-
-
-def _refuse_tasks() -> None:
-    if (context := TaskContext.get()) is not None:
-        where = f"a SafeProducerSink was called inside a task (of Spark partition {context.partitionId()})"
-        way_out = "Call it on the driver: pass it to foreachBatch, or call write(df)"
-        raise ConfigurationError("", "", f"{where}, where there is no DataFrame to write", way_out)
 
 
 @contextmanager

@@ -32,6 +32,7 @@ _SILENCE = frozenset({"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_AUTHENT
 _NO_MORE_PATIENCE = frozenset(
     {KafkaError.TOPIC_EXCEPTION, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 )
+_UNKNOWN = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
 class TaskEndedError(Exception):
@@ -67,7 +68,7 @@ def partition_counts(
     No broker takes longer than `answer_within` seconds, or all count as unreachable.
     """
     until = clock.monotonic() + appears_within
-    found = _listed(producer, None, names, answer_within) if len(names) > _FEW else {}
+    found = _listed(producer, None, names, answer_within, {}) if len(names) > _FEW else {}
     absent: dict[str, KafkaError] = {}
     while left := [name for name in names if name not in found and name not in absent]:
         codes: dict[str, KafkaError] = {}
@@ -83,9 +84,6 @@ def partition_counts(
     return {name: found[name] for name in names if name in found}, absent
 
 
-_UNKNOWN = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-
-
 def not_usable(producer: SafeProducer, name: str, error: KafkaError) -> TaskEndedError:
     """The topic is not there, or not for this user."""
     who = f"as {producer.snapshot().bootstrap_servers} told {socket.gethostname()}"
@@ -93,13 +91,9 @@ def not_usable(producer: SafeProducer, name: str, error: KafkaError) -> TaskEnde
 
 
 def _listed(
-    producer: SafeProducer,
-    asked: str | None,
-    names: Iterable[str],
-    within: float,
-    codes: dict[str, KafkaError] | None = None,
+    producer: SafeProducer, asked: str | None, names: Iterable[str], within: float, codes: dict[str, KafkaError]
 ) -> dict[str, int]:
-    """Those of `names` that are there; why not, of the others, goes to `codes`."""
+    """The topics of `names` that are there; why not, of the others, goes to `codes`."""
     try:
         topics: Mapping[str, Any] = producer.list_topics(asked, timeout=within).topics
     except KafkaException as error:
@@ -111,7 +105,7 @@ def _listed(
         topic = topics.get(name)
         if topic is not None and topic.error is None and topic.partitions:
             found[name] = len(topic.partitions)
-        elif codes is not None:
+        else:
             codes[name] = _UNKNOWN if topic is None or topic.error is None else topic.error
     return found
 
@@ -155,6 +149,6 @@ def read_limits(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, To
 
 
 def facts(counts: Mapping[str, int], limits: Mapping[str, TopicFacts], compressed: bool) -> dict[str, TopicFacts]:
-    """Both together. The size of a compressed batch is not known before it is made."""
+    """Counts and limits together. The size of a compressed batch is not known before it is made."""
     known = {name: replace(limits.get(name, TopicFacts(0)), partitions=count) for name, count in counts.items()}
     return {name: replace(one, max_bytes=None) for name, one in known.items()} if compressed else known

@@ -12,9 +12,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, NamedTuple
 
 from safeproducer import FatalError, SafeProducer, SafeProducerError
 from safeproducer.kafka.native import KafkaError, ThrottleEvent
@@ -26,22 +25,29 @@ from safeproducer.spark.options import ON_WORKER, Options
 from safeproducer.spark.row_check import TopicFacts, askable
 from safeproducer.spark.security import VALUE, is_place, no_token
 
+MOST_PRODUCERS = 4
+"""In one process, idle ones included: each has threads, connections and a buffer."""
+_LEAVES_WITHIN = 1.0
+"""Seconds to close a producer of which nothing is left."""
+_BATCH_SIZE = 1_000_000
+"""Bytes of a batch, where batch.size is not set: librdkafka's default."""
+_LOGIN = frozenset({"sasl.username", "sasl.password"})
+Key = tuple[object, ...]
 
-@dataclass(frozen=True)
-class Counts:
-    """Records, as snapshot() counts; `by_topic`: delivered ones. `ids_used`: producer IDs, `known_ids`: those that are
-    known."""
 
-    delivered: int = 0
-    interrupted: int = 0
-    unresolved: int = 0
-    ids_used: int = 0
-    known_ids: frozenset[int] = frozenset()
-    by_topic: Counter[str] = field(default_factory=Counter)
+class Counts(NamedTuple):
+    """Records, as snapshot() counts; `by_topic`: delivered ones. `ids_used`: producer IDs; `known_ids`: of them."""
+
+    delivered: int
+    interrupted: int
+    unresolved: int
+    ids_used: int
+    known_ids: frozenset[int]
+    by_topic: Counter[str]
 
     @classmethod
     def of(cls, producer: SafeProducer) -> Counts:
-        """Those of one producer, as snapshot() has them, which says of each partition what its records wait for."""
+        """The counts of one producer, as in snapshot(), which also says what the records of each wait for."""
         engine = engine_of(producer)
         unresolved, interrupted = engine.counters.outstanding(engine.queued)
         by_topic: Counter[str] = Counter()
@@ -52,27 +58,10 @@ class Counts:
         known = frozenset(one for one in engine.failures.identities | logs if one is not None)
         return cls(sum(by_topic.values()), interrupted, unresolved, engine.gate.taken, known, by_topic)
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.delivered + other.delivered,
-            self.interrupted + other.interrupted,
-            self.unresolved + other.unresolved,
-            self.ids_used + other.ids_used,
-            self.known_ids | other.known_ids,
-            self.by_topic + other.by_topic,
-        )
-
-
-MOST_PRODUCERS = 4
-"""In one process, idle ones included: each has threads, connections and a buffer."""
-_LEAVES_WITHIN = 1.0
-"""Seconds to close a producer of which nothing is left."""
-_BATCH_SIZE = 1_000_000
-"""Bytes of a batch, where batch.size is not set: librdkafka's default."""
-_LOGIN = frozenset({"sasl.username", "sasl.password"})
-_DOWN = frozenset({KafkaError._ALL_BROKERS_DOWN})
-
-Key = tuple[object, ...]
+    def plus(self, other: Counts) -> Counts:
+        """The counts of two producers together."""
+        sums = (mine + its for mine, its in zip(self[:4], other[:4], strict=True))
+        return Counts._make((*sums, self.known_ids | other.known_ids, self.by_topic + other.by_topic))
 
 
 class Secrets(dict[str, Any]):
@@ -112,7 +101,7 @@ class WorkerProducer:
         self.throttled: dict[int, float] = {}
         self.all_down = self.outgrown = False
         self.login_refused: tuple[float, float, str] | None = None
-        self._earlier = Counts()
+        self._earlier = Counts(0, 0, 0, 0, frozenset(), Counter())
         self._secrets = secrets
         config: dict[str, Any] = dict(options.config)
         config["batch.size"] = int(config.get("batch.size", _BATCH_SIZE))
@@ -145,7 +134,7 @@ class WorkerProducer:
 
     def counts(self) -> Counts:
         """Since it was made, over all the producers that it had."""
-        return self._earlier + Counts.of(self.kafka)
+        return self._earlier.plus(Counts.of(self.kafka))
 
     def renew_outgrown(self, settle: Callable[[], object]) -> None:
         """Go on with another producer when a topic has got partitions, after `settle()`, which waits for all reports.
@@ -178,7 +167,7 @@ class WorkerProducer:
         return {name: self.facts[name] for name in names}
 
     def know_one(self, name: str, again: bool = False) -> TopicFacts:
-        """Those of a topic that has to be there: raises TaskEndedError when it is not. `again`: as look_again()."""
+        """The facts of a topic that has to be there: else it raises TaskEndedError. `again`: as look_again()."""
         found = (self.look_again if again else self.know)([name])[name]
         if found.absent is not None:
             raise topic_limits.not_usable(self.kafka, name, found.absent)
@@ -239,15 +228,14 @@ class WorkerProducer:
         if error.code() == KafkaError._AUTHENTICATION:
             now = clock.monotonic()
             self.login_refused = (self.login_refused or (now,))[0], now, error.str()
-        if error.code() in _DOWN:
-            self.all_down = True
+        self.all_down |= error.code() == KafkaError._ALL_BROKERS_DOWN
 
     def _on_throttle(self, event: ThrottleEvent) -> None:
         self.throttled[event.broker_id] = self.throttled.get(event.broker_id, 0.0) + event.throttle_time
 
 
 class WorkerProducers:
-    """Those that no task uses at the moment; one that a task uses belongs to the task alone.
+    """The producers that no task uses at the moment; one that a task uses belongs to the task alone.
 
     Tasks run on one thread; another one closes what was idle for long. Whoever takes a producer out of `_idle` owns it.
     """
@@ -271,8 +259,7 @@ class WorkerProducers:
         raise refusal
 
     def _begin(self, options: Options) -> None:
-        """Call what the options name, once in this process, before its first producer is made. Raises
-        TaskEndedError."""
+        """Call what the options name, once in this process, before its first producer. Raises TaskEndedError."""
         name = options.on_worker
         if name is None or (os.getpid(), name) in self._begun:
             return
@@ -296,7 +283,9 @@ class WorkerProducers:
                 if not fits:
                     found.end(_LEAVES_WITHIN)
         if found is None or not fits:
-            self._make_room()
+            here = self._here()
+            for worker in here[: max(0, len(here) - MOST_PRODUCERS + 1)]:  # the one that was used longest ago goes
+                self._end(worker)
             found = WorkerProducer(options, names, secrets)
         found.begin()
         return found
@@ -337,14 +326,8 @@ class WorkerProducers:
             with suppress(RuntimeError):  # no thread is to be had: the end of another task looks again
                 timer.start()
 
-    def _make_room(self) -> None:
-        """For one more; the one that was used longest ago goes."""
-        here = self._here()
-        for worker in here[: max(0, len(here) - MOST_PRODUCERS + 1)]:
-            self._end(worker)
-
     def _here(self) -> list[WorkerProducer]:
-        """Those of this process, the one that was used longest ago first."""
+        """The producers of this process, the one that was used longest ago first."""
         return [worker for worker in list(self._idle.values()) if worker.key[0] == os.getpid()]
 
 

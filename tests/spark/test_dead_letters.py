@@ -12,11 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from safeproducer.spark import dead_letters, topic_limits
+from safeproducer.spark import bad_rows, topic_limits
 from safeproducer.spark.attempt import Attempt
-from safeproducer.spark.bad_rows import Refused, SentBatch
+from safeproducer.spark.bad_rows import Aside, Refused, SentBatch, fitting, groups
 from safeproducer.spark.columns import Columns
-from safeproducer.spark.dead_letters import Aside, fitting, groups
 from safeproducer.spark.errors import BadRow, KafkaWriteError
 from safeproducer.spark.options import BadRows, Options
 from safeproducer.spark.report import TaskTotals
@@ -474,7 +473,7 @@ def test_totals_of_bad_rows_travel() -> None:
 def test_a_share_counts_in_the_end() -> None:
     """Before it, so many rows may be bad."""
     aside = Aside(BadRows("skip"), TASK)
-    for row in range(dead_letters.BEFORE_A_SHARE_COUNTS):
+    for row in range(bad_rows.BEFORE_A_SHARE_COUNTS):
         aside.rows.add(BadRow(5, row, None, None, None, None, "x"))
     assert not aside.is_too_much(1000, at_the_end=False)
     assert aside.is_too_much(1000, at_the_end=True)

@@ -101,6 +101,15 @@ def test_a_batch_is_looked_at_once(answers: Any, parts: list[int], held: SafePro
     assert held.flush(10) == 0
 
 
+def test_rows_go_in_blocks_where_each_of_their_topics_takes_some(held: SafeProducer) -> None:
+    """Else one by one: a block has a partition, which is not known for one of the topics."""
+    placed = placing(engine_of(held), "rows")
+    columns = Columns.of(batch(VALUES, **ONE_BY_ONE["topics"]), None)
+    for known, at_once in (([placed, placed], COUNT), ([placed, None], rows._POLL_EVERY)):
+        with mock.patch.object(rows, "placing", side_effect=known):
+            assert rows._loop(columns, None, held)[1] == at_once
+
+
 IN_BLOCKS: dict[str, dict[str, Any]] = {
     "value": {},
     "topics": ONE_BY_ONE["topics"],

@@ -73,6 +73,7 @@ def broken(error: Exception) -> object:
         ("call::", "the call raised ValueError"),
         ("call:company_vault:broken", "the call raised RuntimeError"),
         ("call:company_vault:number", "the call returned int, not str"),
+        ("call:company_vault:nothing", "the call returned NoneType, not str"),
         ("vault:x", "that is no place of a secret"),
     ],
 )
@@ -86,6 +87,7 @@ def test_a_place_without_a_secret_is_named_with_its_host(
     (tmp_path / "latin1").write_bytes(b"marker\xe9")
     vault.broken = broken(RuntimeError("marker"))  # type: ignore[attr-defined]
     vault.number = lambda: 5  # type: ignore[attr-defined]
+    vault.nothing = lambda: None  # type: ignore[attr-defined]
     with pytest.raises(ConfigurationError) as caught:
         resolve(place)
     message = str(caught.value)

@@ -17,7 +17,7 @@ import pytest
 
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.fake.network import broker, buffers
-from safeproducer.testing.fake.network.buffers import MOST_OUT, Line
+from safeproducer.testing.fake.network.buffers import MOST_OUT, DelayLine
 from safeproducer.testing.fake.network.connection import Connection
 from safeproducer.testing.fake.state.faults import Side
 from safeproducer.testing.wire import decode_response, encode_request
@@ -150,7 +150,7 @@ def test_a_line_has_room_when_enough_is_out() -> None:
     """Who waits for room goes on as soon as there is some, or nothing is to be sent any more."""
 
     async def work() -> None:
-        box, done = Line(MOST_OUT), list[int]()
+        box, done = DelayLine(MOST_OUT), list[int]()
         for _ in range(3):
             box.put(3600, lambda: done.append(1), MOST_OUT // 2)
         waiting = asyncio.create_task(box.room())
@@ -174,7 +174,7 @@ def test_a_step_of_a_line_never_overtakes_another() -> None:
     """A delay that was ended does not let the next answer out before those that still wait."""
 
     async def work() -> None:
-        line, done = Line(MOST_OUT), list[int]()
+        line, done = DelayLine(MOST_OUT), list[int]()
         for number, delay in enumerate((0, 0.02, 0, 0.01)):
             line.put(delay, partial(done.append, number))
         assert done == [0]

@@ -11,7 +11,7 @@ _STEP_BYTES = 1000  # of memory, beside the bytes themselves
 Step = Callable[[], Awaitable[None] | None]
 
 
-class Line:
+class DelayLine:
     """Steps that never overtake each other. Used on the cluster's thread only.
 
     ``most``: how many bytes may wait here; ``bytes``: how many do.

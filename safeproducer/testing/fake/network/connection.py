@@ -81,7 +81,7 @@ class Connection:
         self._number = number
         self._running = running
         self._session = Session(cluster.access.credentials, cluster.clock.now, user)
-        self._inbox, self._outbox = buffers.Line(buffers.MOST_IN), buffers.Line(buffers.MOST_OUT)
+        self._inbox, self._outbox = buffers.DelayLine(buffers.MOST_IN), buffers.DelayLine(buffers.MOST_OUT)
         self._paused_reading = False
         self.client_id: str | None = None
         """The client ID of the newest request."""

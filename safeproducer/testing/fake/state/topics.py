@@ -93,8 +93,7 @@ class PartitionLog:
             gone += 1
         if gone:
             self.start_bytes = self._ends[gone - 1]
-        del self._batches[:gone], self._last_offsets[:gone], self._ends[:gone]
-        if gone:
+            del self._batches[:gone], self._last_offsets[:gone], self._ends[:gone]
             self.start_offset = _with_header(self._batches[0])[0].base_offset if self._batches else self.end_offset
         return gone
 

@@ -66,6 +66,10 @@ def _numbers(column: Any) -> Any:
     return column.cast(pa.int64()).to_numpy(zero_copy_only=False).view(np.uint64)
 
 
+# The texts lie one behind the other in one buffer, so a word that is read at the end of one holds the beginning of the
+# next: two equal texts would get two hashes, and a replay would be refused. The bytes that are not its own are shifted
+# out. All words of all texts are mixed at once; the sum of those of one text is the difference of two running sums,
+# which may overflow: both do it alike.
 def _texts(column: Any, seed: int) -> Any:
     words, starts, lengths = words_of(column)
     counts = (lengths + 7) // 8

@@ -104,6 +104,9 @@ def hashes(keys: Any) -> Any:
     return found
 
 
+# murmur2() needs a step for each word of a key, and keys have different lengths. A loop over the keys would run Python
+# for each row. So the n-th words of all keys are taken at once, in a loop as long as the longest key: with the keys
+# sorted by their number of words, those that still have one are a prefix of the column.
 def _hashes(words: Any, starts: Any, lengths: Any) -> Any:
     """The hashes of keys; those of long ones are wrong."""
     whole = np.where(lengths > _LONG_KEY, 0, lengths) // 4

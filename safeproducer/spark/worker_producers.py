@@ -307,6 +307,9 @@ class WorkerProducers:
                 self._end(worker)
         self._watch()
 
+    # The thread that closes idle producers and the task's thread meet here without a lock. A task may take the producer
+    # between the look at it and this call, or keep another one under the same key. A producer that a task uses must not
+    # be closed, and none may be forgotten open: whoever gets it out of the dict, in one step, is its owner.
     def _end(self, worker: WorkerProducer) -> None:
         """Unless a task has taken it meanwhile; it may have put another one in its place."""
         found = self._idle.pop(worker.key, None)

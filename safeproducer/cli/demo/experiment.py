@@ -119,6 +119,9 @@ class Experiment:
         """Take the delivery reports that are there, or wait up to `timeout` seconds for the first."""
         self._call(self.producer.poll, timeout)
 
+    # Nobody may wait for ever for records that no broker takes, nor give up while a slow link still carries some: so
+    # the time-out counts from the last report. A signal or a fatal error begins it anew: after a signal reports do not
+    # put the end off any more, and after a fatal error hardly anything can come.
     def drain(self) -> None:
         """Wait for the reports that are missing, until none came for the time-out: a slow link may take its time.
 

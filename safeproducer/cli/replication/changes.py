@@ -86,6 +86,9 @@ def kept_findings(kept: Rates) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, "replication-rate-kept", text, "Give --replace.", broker=broker)
 
 
+# Brokers take each change by itself, and one that is refused in the middle would leave a throttle half set. So all are
+# checked before any is made. A broker also says yes before its peers show the change, and it compares entries of a list
+# as text: one with spaces in it cannot be subtracted, and does not show why. Such a list is written anew, once.
 def make(changes: Sequence[Change], settings: Mapping[str, Setting], screen: Screen, timeout: float) -> list[Finding]:
     """Make the changes and read them back. All are checked first: raises Failure if one of them is refused."""
     writer = opened(ConfigWriter, settings, BrokerErrors(screen))

@@ -62,14 +62,12 @@ def secure() -> Iterator[Target]:
 
 @pytest.fixture(scope="session")
 def tokens() -> Iterator[Target]:
-    """Log-ins with a token end."""
     with FakeCluster(1, broker_config=CONFIGS, users=USERS, tokens=principal, reauthentication=LOGIN_SECONDS) as fake:
         yield Target("fake", fake.bootstrap)
 
 
 @pytest.fixture(scope="session")
 def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """Certificates of all kinds."""
     other = tmp_path_factory.mktemp("ca") / "other-ca.pem"
     trustme.CA().cert_pem.write_to_path(str(other))
     now, names = datetime.now(UTC), ("127.0.0.1", "localhost")

@@ -16,7 +16,6 @@ def untouched(cluster: Target) -> str:
 
 @pytest.fixture
 def client(cluster: Target) -> Iterator[RawClient]:
-    """A connection to the single broker."""
     with cluster.connect() as made:
         yield made
 

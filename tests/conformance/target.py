@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from tests.testing.raw import RawClient
+from tests.testing.raw import RawClient, fetch_body, produce_body
 
 T = TypeVar("T")
 
@@ -60,11 +60,9 @@ class Target:
 
     @property
     def brokers(self) -> list[int]:
-        """The IDs of all brokers."""
         return list(range(1, self.bootstrap.count(",") + 2))
 
     def connect(self, broker: int = 1, client_id: str = "conformance") -> RawClient:
-        """A connection to one broker, to be closed."""
         return RawClient(self.bootstrap, broker, client_id=client_id, tls=self.tls)
 
     def differs(self, *, fake: T, kafka: T) -> T:
@@ -121,13 +119,38 @@ class Target:
 
 
 def list_offsets(
-    client: RawClient, topic: str, timestamp: int, *, partition: int = 0, version: int = 7, epoch: int = -1
+    client: RawClient,
+    topic: str,
+    timestamp: int,
+    *,
+    partition: int = 0,
+    version: int = 7,
+    epoch: int = -1,
+    isolation: int = 0,
 ) -> dict[str, Any]:
-    """The answer for one partition."""
     wanted = [{"partition_index": partition, "current_leader_epoch": epoch, "timestamp": timestamp}]
-    topics = [{"name": topic, "partitions": wanted}]
-    answer = client.ask("ListOffsets", version, replica_id=-1, isolation_level=0, topics=topics, timeout_ms=1000)
-    found: dict[str, Any] = answer["topics"][0]["partitions"][0]
+    body = {"isolation_level": isolation, "topics": [{"name": topic, "partitions": wanted}], "timeout_ms": 1000}
+    found: dict[str, Any] = client.ask("ListOffsets", version, replica_id=-1, **body)["topics"][0]["partitions"][0]
+    return found
+
+
+def produce(
+    client: RawClient, version: int, topic: Any, records: bytes | None, *, partition: int = 0, **changes: Any
+) -> dict[str, Any]:
+    """The whole answer to one batch; from version 13 on the topic is its ID."""
+    return client.ask("Produce", version, **produce_body(topic, records, partition, **changes))
+
+
+def fetch(client: RawClient, version: int, topic: Any, offset: int = 0, **changes: Any) -> dict[str, Any]:
+    """The whole answer for partition 0; from version 13 on the topic is its ID."""
+    return client.ask("Fetch", version, **fetch_body(topic, offset, **changes))
+
+
+def part(answer: dict[str, Any]) -> dict[str, Any]:
+    """The one partition of an answer to Produce or Fetch."""
+    (topic,) = answer["responses"]
+    (found,) = topic.get("partition_responses") or topic["partitions"]
+    assert isinstance(found, dict)
     return found
 
 

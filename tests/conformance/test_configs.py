@@ -49,21 +49,25 @@ def describe(
 
 
 def value(client: RawClient, kind: int, name: str, key: str) -> tuple[str | None, int]:
-    """A value and its source."""
     _, found = describe(client, kind, name, [key])
     return found[key]["value"], found[key]["config_source"]
+
+
+def altered(
+    client: RawClient, kind: int, name: str, *changes: tuple[str, int, str | None], validate: bool = False
+) -> dict[str, Any]:
+    """The answer to changes of one resource."""
+    configs = [{"name": key, "config_operation": operation, "value": value} for key, operation, value in changes]
+    resources = [{"resource_type": kind, "resource_name": name, "configs": configs}]
+    (answer,) = client.ask("IncrementalAlterConfigs", 1, resources=resources, validate_only=validate)["responses"]
+    assert isinstance(answer, dict)
+    return answer
 
 
 def alter(
     client: RawClient, kind: int, name: str, *changes: tuple[str, int, str | None], validate: bool = False
 ) -> int:
-    """The error code."""
-    configs = [{"name": key, "config_operation": operation, "value": value} for key, operation, value in changes]
-    resources = [{"resource_type": kind, "resource_name": name, "configs": configs}]
-    (answer,) = client.ask("IncrementalAlterConfigs", 1, resources=resources, validate_only=validate)["responses"]
-    error = answer["error_code"]
-    assert isinstance(error, int)
-    return error
+    return int(altered(client, kind, name, *changes, validate=validate)["error_code"])
 
 
 def synonyms(entry: dict[str, Any]) -> list[tuple[str, str, int]]:
@@ -152,33 +156,31 @@ def test_lists_are_added_to_and_taken_from(client: RawClient, name: str) -> None
     assert value(client, TOPIC, name, "cleanup.policy")[0] == "delete"
 
 
+BAD_VALUES = [
+    *(("retention.ms", value) for value in ("x", "-2", str(2**63), "")),
+    *(("max.message.bytes", value) for value in ("-5", str(2**31))),
+    *(("min.insync.replicas", "0"), ("no.such", "1")),
+]
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "changes", "error"),
     [
         (TOPIC, "nobody-made-it", [("retention.ms", SET, "1")], UNKNOWN),
         (TOPIC, "", [("retention.ms", SET, "1")], INVALID_REQUEST),
-        (TOPIC, "t", [("no.such", SET, "1")], INVALID_CONFIG),
+        *((TOPIC, "t", [(key, SET, value)], INVALID_CONFIG) for key, value in BAD_VALUES),
         (TOPIC, "t", [("no.such", DELETE, None)], 0),
-        (TOPIC, "t", [("retention.ms", SET, "x")], INVALID_CONFIG),
-        (TOPIC, "t", [("retention.ms", SET, "-2")], INVALID_CONFIG),
-        (TOPIC, "t", [("max.message.bytes", SET, "-5")], INVALID_CONFIG),
-        (TOPIC, "t", [("max.message.bytes", SET, str(2**31))], INVALID_CONFIG),
-        (TOPIC, "t", [("retention.ms", SET, str(2**63))], INVALID_CONFIG),
-        (TOPIC, "t", [("min.insync.replicas", SET, "0")], INVALID_CONFIG),
         (TOPIC, "t", [("retention.ms", SET, None)], INVALID_REQUEST),
-        (TOPIC, "t", [("retention.ms", SET, "")], INVALID_CONFIG),
         (TOPIC, "t", [("retention.ms", APPEND, "5")], INVALID_CONFIG),
         (TOPIC, "t", [("retention.ms", 7, "5")], -1),
         (TOPIC, "t", [("retention.ms", SET, "5"), ("retention.ms", SET, "6")], INVALID_REQUEST),
         (TOPIC, "t", [("retention.ms", SET, "5"), ("no.such", SET, "6")], INVALID_CONFIG),
         (TOPIC, "t", [("retention.ms", SET, "5")], 0),
         (TOPIC, "t", [], 0),
-        (BROKER, "2", [("message.max.bytes", SET, "9")], INVALID_REQUEST),
-        (BROKER, "x", [("message.max.bytes", SET, "9")], INVALID_REQUEST),
+        *((BROKER, name, [("message.max.bytes", SET, "9")], INVALID_REQUEST) for name in ("2", "x")),
         (BROKER, "1", [("no.such", SET, "9")], 0),
         (BROKER, "1", [("auto.create.topics.enable", SET, "false")], INVALID_REQUEST),
-        (BROKER, "1", [("message.max.bytes", SET, "x")], INVALID_REQUEST),
-        (BROKER, "1", [("message.max.bytes", SET, "-5")], INVALID_REQUEST),
+        *((BROKER, "1", [("message.max.bytes", SET, value)], INVALID_REQUEST) for value in ("x", "-5")),
         (BROKER, "1", [("producer.id.expiration.ms", SET, "0")], INVALID_REQUEST),
         (9, "t", [("a", SET, "b")], INVALID_REQUEST),
     ],

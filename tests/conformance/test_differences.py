@@ -12,7 +12,7 @@ import pytest
 
 from safeproducer.testing import FakeCluster, FakeClusterWarning
 from safeproducer.testing.wire import api_key
-from tests.conformance.target import Target, fresh, until
+from tests.conformance.target import Target, fetch, fresh, part, produce, until
 from tests.conformance.test_configs import (
     BROKER,
     DEFAULT,
@@ -25,7 +25,7 @@ from tests.conformance.test_configs import (
     value,
 )
 from tests.conformance.test_configs import alter as alter_config
-from tests.conformance.test_produce import INVALID_RECORD, part, patched, produce
+from tests.conformance.test_produce import INVALID_RECORD, patched
 from tests.conformance.test_quotas import alter as alter_quota
 from tests.conformance.test_quotas import entity
 from tests.conformance.test_topics import create
@@ -106,7 +106,6 @@ def test_the_first_epoch(client: RawClient) -> None:
 
 
 def test_both_configs_of_kip_1269(cluster: Target, client: RawClient, name: str) -> None:
-    """They are listed and act."""
     topic_key, broker_key = "producer.state.batches.to.retain", "log.producer.state.batches.to.retain"
     known = cluster.differs(fake=True, kafka=False)
     assert (topic_key in describe(client, TOPIC, name)[1]) == known
@@ -150,8 +149,7 @@ def test_ends_are_written_at_once(cluster: Target, client: RawClient) -> None:
 
 def test_no_fetch_sessions(cluster: Target, client: RawClient) -> None:
     """A client that asks for a session is given none, and names all its partitions each time."""
-    topics = [{"topic": cluster.topic(), "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 9}]}]
-    answer = client.ask("Fetch", 12, max_bytes=100, session_id=0, session_epoch=0, topics=topics)
+    answer = fetch(client, 12, cluster.topic(), session_id=0, session_epoch=0)
     assert (answer["error_code"], answer["session_id"] > 0) == (0, cluster.differs(fake=False, kafka=True))
 
 
@@ -159,17 +157,9 @@ def test_no_groups_of_the_new_protocol(cluster: Target, client: RawClient) -> No
     """Members of KIP-848 get error 42, at which no client tries again; the test is warned."""
 
     def join() -> int:
-        joined = client.ask(
-            "ConsumerGroupHeartbeat",
-            1,
-            group_id="new",
-            member_id=fresh("member"),
-            rebalance_timeout_ms=6000,
-            subscribed_topic_names=[cluster.topic()],
-            topic_partitions=[],
-        )
-        assert isinstance(joined["error_code"], int)
-        return joined["error_code"]
+        who = {"group_id": "new", "member_id": fresh("member"), "rebalance_timeout_ms": 6000}
+        what = {"subscribed_topic_names": [cluster.topic()], "topic_partitions": []}
+        return int(client.ask("ConsumerGroupHeartbeat", 1, **who, **what)["error_code"])
 
     if cluster.kind == "fake":
         with pytest.warns(FakeClusterWarning, match="set group.protocol to classic"):
@@ -213,7 +203,6 @@ def test_null_instead_of_records(cluster: Target, client: RawClient, name: str) 
 def test_configs_that_would_not_act_are_refused(
     cluster: Target, client: RawClient, untouched: str, change: tuple[str, str]
 ) -> None:
-    """Rather than taken and ignored."""
     key, new = change
     error = alter_config(client, TOPIC, untouched, (key, SET, new), validate=True)
     assert error == cluster.differs(fake=INVALID_CONFIG, kafka=0)

@@ -3,28 +3,26 @@
 import time
 
 from tests.conformance.target import end_offset, until
+from tests.conformance.test_configs import BROKER, DELETE, SET, alter
+from tests.conformance.test_descriptions import producers
 from tests.testing.raw import RawClient, make_batch
 
 OUT_OF_ORDER = 45
-AGE, BROKER, SET, DELETE = "producer.id.expiration.ms", 4, 0, 1
+AGE = "producer.id.expiration.ms"
 TWO_DAYS_MS = 2 * 86_400_000
 
 
 def remembered(client: RawClient, topic: str) -> set[int]:
     """The producer IDs of partition 0."""
-    answer = client.ask("DescribeProducers", 0, topics=[{"name": topic, "partition_indexes": [0]}])
-    (found,) = answer["topics"][0]["partitions"]
-    assert found["error_code"] == 0
-    return {one["producer_id"] for one in found["active_producers"]}
+    error, found = producers(client, topic)
+    assert error == 0
+    return {one["producer_id"] for one in found}
 
 
 def set_age(client: RawClient, milliseconds: int | None) -> None:
     """Of all brokers; None is the default again."""
-    change = {"name": AGE, "config_operation": DELETE if milliseconds is None else SET}
-    change["value"] = None if milliseconds is None else str(milliseconds)
-    resources = [{"resource_type": BROKER, "resource_name": "", "configs": [change]}]
-    (answer,) = client.ask("IncrementalAlterConfigs", 1, resources=resources, validate_only=False)["responses"]
-    assert answer["error_code"] == 0
+    change = (AGE, DELETE, None) if milliseconds is None else (AGE, SET, str(milliseconds))
+    assert alter(client, BROKER, "", change) == 0
 
 
 def test_the_age_is_that_of_the_newest_record_timestamp(client: RawClient, name: str) -> None:

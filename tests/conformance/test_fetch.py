@@ -6,30 +6,13 @@ from typing import Any
 
 import pytest
 
-from safeproducer.testing.produce import read_batch_headers, unpack
-from tests.conformance.target import Target, topic_id
-from tests.testing.raw import RawClient, make_batch
+from safeproducer.testing.fake.rules.records import unpack
+from safeproducer.testing.produce import read_batch_headers
+from tests.conformance.target import Target, fetch, part, topic_id
+from tests.testing.raw import RawClient, fetch_body, make_batch
 
 OUT_OF_RANGE, UNKNOWN_TOPIC, FENCED_EPOCH, UNKNOWN_EPOCH, NO_SESSION, UNKNOWN_TOPIC_ID = 1, 3, 74, 75, 70, 100
 NOT_LEADER = 6
-PLENTY = 1 << 20
-NO_SESSION_EPOCH = -1
-
-
-def fetch(client: RawClient, version: int, topic: Any, offset: int = 0, **changes: Any) -> dict[str, Any]:
-    """The whole answer for partition 0; from version 13 on the topic is its ID."""
-    wanted = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": PLENTY, "current_leader_epoch": -1}
-    wanted |= {"log_start_offset": -1, "last_fetched_epoch": -1}
-    wanted |= {key: changes.pop(key) for key in list(changes) if key in wanted}
-    topics = [{"topic_id" if version >= 13 else "topic": topic, "partitions": [wanted]}]
-    body = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": PLENTY, "session_epoch": NO_SESSION_EPOCH, **changes}
-    return client.ask("Fetch", version, replica_id=-1, topics=topics, **body)
-
-
-def part(answer: dict[str, Any]) -> dict[str, Any]:
-    ((found,),) = (topic["partitions"] for topic in answer["responses"])
-    assert isinstance(found, dict)
-    return found
 
 
 def filled(cluster: Target, client: RawClient, *batches: bytes) -> tuple[str, list[bytes]]:
@@ -114,9 +97,7 @@ def test_only_the_first_partition_with_records_may_exceed_the_limit(cluster: Tar
         (len(batch) + 10, [0, len(batch), 0]),
         (2 * len(batch), [0, len(batch), len(batch)]),
     ):
-        wanted = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": PLENTY} for number in range(3)]
-        topics = [{"topic": name, "partitions": wanted}]
-        answer = client.ask("Fetch", 12, max_bytes=max_bytes, session_epoch=NO_SESSION_EPOCH, topics=topics)
+        answer = client.ask("Fetch", 12, **fetch_body(name, 0, 0, 1, 2, max_bytes=max_bytes))
         found = {one["partition_index"]: len(one["records"]) for one in answer["responses"][0]["partitions"]}
         assert [found[number] for number in range(3)] == sizes
 
@@ -179,11 +160,8 @@ def test_a_fetch_waits_for_as_many_bytes_as_it_wants(cluster: Target, client: Ra
 
 
 def test_a_waiting_fetch_is_woken(cluster: Target, client: RawClient, name: str) -> None:
-    """As soon as a record is appended."""
     with cluster.connect() as reader:
-        topics = [{"topic": name, "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": PLENTY}]}]
-        body = {"max_wait_ms": 4000, "min_bytes": 1, "max_bytes": PLENTY, "session_epoch": NO_SESSION_EPOCH}
-        reader.post("Fetch", 12, topics=topics, **body)
+        reader.post("Fetch", 12, **fetch_body(name, max_wait_ms=4000, min_bytes=1))
         assert client.produce(name, make_batch([b"a"]))["error_code"] == 0
         began = time.monotonic()
         answer = reader.answer("Fetch", 12)

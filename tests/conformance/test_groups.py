@@ -132,7 +132,6 @@ def group(cluster: Target) -> str:
 
 @pytest.fixture
 def members(cluster: Target, group: str) -> Iterator[Any]:
-    """Makes members of one group."""
     with ExitStack() as stack:
         yield lambda *args: stack.enter_context(Member(cluster, group, *args))
 
@@ -315,7 +314,6 @@ def test_a_join_amid_a_rebalance_is_answered_again(members: Any) -> None:
 
 @pytest.mark.parametrize("what", ["heartbeat", "sync", "commit"])
 def test_wrong_members(members: Any, cluster: Target, untouched: str, what: str) -> None:
-    """By ID, by generation and by instance."""
     one, static = members(), members("i")
     stable(one, static)
 
@@ -522,8 +520,6 @@ def test_groups_that_are_not_there(client: RawClient) -> None:
 
 
 def test_listed_groups(members: Any, client: RawClient, group: str, untouched: str) -> None:
-    """By state and by type."""
-
     def listed(**filters: list[str]) -> list[dict[str, Any]]:
         return [one for one in client.ask("ListGroups", 5, **filters)["groups"] if one["group_id"] == group]
 

@@ -18,7 +18,6 @@ def batch(first: int, count: int = 1, epoch: int = 0, producer: int = 7) -> byte
 
 
 def write(client: RawClient, topic: str, *batches: bytes) -> list[tuple[int, int]]:
-    """Error code and offset of each."""
     answers = [client.produce(topic, one) for one in batches]
     return [(answer["error_code"], answer["base_offset"]) for answer in answers]
 

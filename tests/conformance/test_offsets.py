@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.target import Target, list_offsets
+from tests.conformance.target import Target, fetch, list_offsets, part
 from tests.testing.raw import RawClient, make_batch
 
 UNKNOWN_TOPIC, NOT_LEADER, FENCED_EPOCH, UNKNOWN_EPOCH, INVALID_REQUEST = 3, 6, 74, 75, 42
@@ -63,7 +63,6 @@ def test_offsets_of_an_empty_log(cluster: Target, client: RawClient, timestamp: 
 
 
 def test_a_time_inside_a_packed_batch(cluster: Target, client: RawClient) -> None:
-    """It is unpacked to find the record."""
     cramjam = pytest.importorskip("cramjam", reason="cramjam packs the batch")
     name = cluster.topic()
     batch = make_batch(
@@ -98,7 +97,6 @@ def test_error_codes(client: RawClient, timed: str, changes: dict[str, Any], err
 
 
 def epoch_end(client: RawClient, topic: str, epoch: int, current: int = -1, **changes: int) -> tuple[int, int, int]:
-    """Error code, leader epoch and end offset."""
     version, partition = changes.get("version", 4), changes.get("partition", 0)
     wanted = [{"partition": partition, "current_leader_epoch": current, "leader_epoch": epoch}]
     topics = [{"topic": topic, "partitions": wanted}]
@@ -138,10 +136,7 @@ def test_epochs_after_a_leader_moved(cluster3: Target) -> None:
         assert epoch_end(client, name, old, old)[0] == FENCED_EPOCH
         assert list_offsets(client, name, LATEST, epoch=old)["error_code"] == FENCED_EPOCH
         assert list_offsets(client, name, LATEST, epoch=new + 1)["error_code"] == UNKNOWN_EPOCH
-        wanted = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000, "current_leader_epoch": old}]
-        topics = [{"topic": name, "partitions": wanted}]
-        fetched = client.ask("Fetch", 12, session_epoch=-1, max_bytes=1000, topics=topics)
-        assert fetched["responses"][0]["partitions"][0]["error_code"] == FENCED_EPOCH
+        assert part(fetch(client, 12, name, current_leader_epoch=old))["error_code"] == FENCED_EPOCH
     with cluster3.connect(leader) as client:
         assert epoch_end(client, name, old)[0] == NOT_LEADER
         assert list_offsets(client, name, LATEST)["error_code"] == NOT_LEADER

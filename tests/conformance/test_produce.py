@@ -10,27 +10,13 @@ import pytest
 
 from safeproducer.testing.produce import ProducedBatch, crc32c, read_batch_headers
 from safeproducer.testing.wire import encode_request
-from tests.conformance.target import Target, end_offset, topic_id
-from tests.testing.raw import RawClient, make_batch
+from tests.conformance.target import Target, end_offset, fetch, part, produce, topic_id
+from tests.testing.raw import RawClient, make_batch, produce_body
 
 UNKNOWN_SERVER_ERROR, INVALID_TIMESTAMP = -1, 32
 CORRUPT, UNKNOWN_TOPIC, NOT_LEADER, TOO_LARGE, BAD_ACKS, UNKNOWN_TOPIC_ID, INVALID_RECORD = 2, 3, 6, 10, 21, 100, 87
 _CRC_AT, _CHECKED_AT = 17, 21
 DAY_MS = 86_400_000
-
-
-def produce(client: RawClient, version: int, topic: Any, records: bytes | None, **changes: Any) -> dict[str, Any]:
-    """The whole answer to one batch for partition 0; from version 13 on the topic is its ID."""
-    named = {"topic_id" if version >= 13 else "name": topic}
-    data = [{**named, "partition_data": [{"index": changes.pop("partition", 0), "records": records}]}]
-    body = {"transactional_id": None, "acks": -1, "timeout_ms": 1000, "topic_data": data, **changes}
-    return client.ask("Produce", version, **body)
-
-
-def part(answer: dict[str, Any]) -> dict[str, Any]:
-    ((found,),) = (topic["partition_responses"] for topic in answer["responses"])
-    assert isinstance(found, dict)
-    return found
 
 
 def patched(batch: bytes, at: int, layout: str, *values: int) -> bytes:
@@ -58,16 +44,14 @@ def test_batches_are_appended_in_every_version(version: int, client: RawClient, 
 
 def test_acks_0_has_no_answer(client: RawClient, name: str) -> None:
     """The next answer on the connection is that of the next request."""
-    data = [{"name": name, "partition_data": [{"index": 0, "records": make_batch([b"a"])}]}]
-    client.send(encode_request("Produce", 9, 0, "suite", {"acks": 0, "timeout_ms": 1000, "topic_data": data}))
+    client.send(encode_request("Produce", 9, 0, "suite", produce_body(name, make_batch([b"a"]), acks=0)))
     assert client.ask("Metadata", 12, topics=[])["topics"] == []
     assert end_offset(client, name) == 1
 
 
 def test_acks_0_and_an_error_end_the_connection(client: RawClient) -> None:
     """There is no other way to tell."""
-    data = [{"name": "nobody-made-it", "partition_data": [{"index": 0, "records": make_batch([b"a"])}]}]
-    client.send(encode_request("Produce", 9, 1, "suite", {"acks": 0, "timeout_ms": 1000, "topic_data": data}))
+    client.send(encode_request("Produce", 9, 1, "suite", produce_body("nobody-made-it", make_batch([b"a"]), acks=0)))
     client.ends()
 
 
@@ -102,9 +86,7 @@ def test_an_unknown_topic_id(client: RawClient) -> None:
 def test_a_refusal_leaves_the_other_partitions_alone(cluster: Target, client: RawClient) -> None:
     """One request with three partitions, the middle one wrong."""
     name = cluster.topic(2)
-    partitions = [{"index": index, "records": make_batch([b"a"])} for index in (0, 7, 1)]
-    data = [{"name": name, "partition_data": partitions}]
-    answer = client.ask("Produce", 9, acks=-1, timeout_ms=1000, topic_data=data)
+    answer = client.ask("Produce", 9, **produce_body(name, make_batch([b"a"]), 0, 7, 1))
     found = {one["index"]: one["error_code"] for one in answer["responses"][0]["partition_responses"]}
     assert found == {0: 0, 7: UNKNOWN_TOPIC, 1: 0}
 
@@ -222,21 +204,5 @@ def test_a_duplicate_is_answered_with_the_time_of_the_first_copy(cluster: Target
 
 
 def log_of(client: RawClient, topic: str) -> list[ProducedBatch]:
-    """The batches of partition 0."""
-    wanted = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}]
-    answer = client.ask(
-        "Fetch",
-        12,
-        replica_id=-1,
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=1 << 20,
-        isolation_level=0,
-        session_id=0,
-        session_epoch=-1,
-        topics=[{"topic": topic, "partitions": wanted}],
-        forgotten_topics_data=[],
-        rack_id="",
-    )
-    (found,) = answer["responses"][0]["partitions"]
+    found = part(fetch(client, 12, topic))
     return [ProducedBatch(topic, None, 0, *one) for one in read_batch_headers(memoryview(bytes(found["records"])))]

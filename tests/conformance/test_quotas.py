@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from safeproducer.testing.wire import encode_request
-from tests.conformance.target import Target, fresh, until
-from tests.testing.raw import RawClient, make_batch
+from tests.conformance.target import Target, fetch, fresh, part, until
+from tests.testing.raw import RawClient, make_batch, produce_body
 
 UNSUPPORTED_VERSION, INVALID_REQUEST = 35, 42
 EXACT, NAMELESS, ANY = 0, 1, 2
@@ -96,17 +96,15 @@ def test_the_default_entity_has_no_name(client: RawClient) -> None:
     ("who", "quotas", "error"),
     [
         (entity(user="a"), {"no_such_rate": 1.0}, INVALID_REQUEST),
-        (entity(user="a"), {"producer_byte_rate": -1.0}, INVALID_REQUEST),
-        (entity(user="a"), {"producer_byte_rate": 0.0}, INVALID_REQUEST),
-        (entity(user="a"), {"producer_byte_rate": 1.5}, INVALID_REQUEST),
-        (entity(user="a"), {"producer_byte_rate": 1e30}, INVALID_REQUEST),
-        (entity(user="a"), {"producer_byte_rate": math.nan}, INVALID_REQUEST),
-        (entity(user="a"), {"producer_byte_rate": math.inf}, INVALID_REQUEST),
-        (entity(user="a"), {"request_percentage": 0.0}, INVALID_REQUEST),
-        (entity(user="a"), {"request_percentage": -math.inf}, INVALID_REQUEST),
+        *(
+            (entity(user="a"), {"producer_byte_rate": rate}, INVALID_REQUEST)
+            for rate in (-1.0, 0.0, 1.5, 1e30, math.nan, math.inf)
+        ),
+        *(
+            (entity(user="a"), {"request_percentage": share}, INVALID_REQUEST)
+            for share in (0.0, -math.inf, math.nan, math.inf)
+        ),
         (entity(user="a"), {"request_percentage": 1.5}, 0),
-        (entity(user="a"), {"request_percentage": math.nan}, INVALID_REQUEST),
-        (entity(user="a"), {"request_percentage": math.inf}, INVALID_REQUEST),
         (entity(user=""), {"producer_byte_rate": 1.0}, INVALID_REQUEST),
         (entity(planet="a"), {"producer_byte_rate": 1.0}, INVALID_REQUEST),
         ([], {"producer_byte_rate": 1.0}, INVALID_REQUEST),
@@ -120,7 +118,6 @@ def test_error_codes_of_changes(client: RawClient, who: Entity, quotas: dict[str
 
 
 def test_a_quota_that_is_named_twice_is_refused(client: RawClient) -> None:
-    """A quota named twice is refused."""
     twice = [{"key": "producer_byte_rate", "value": value, "remove": False} for value in (4.0, 5.0)]
     entries = [{"entity": entity(user="a"), "ops": twice}]
     (answer,) = client.ask("AlterClientQuotas", 1, entries=entries, validate_only=True)["entries"]
@@ -143,25 +140,15 @@ def test_a_quota_that_is_named_twice_is_refused(client: RawClient) -> None:
     ids=str,
 )
 def test_error_codes_of_filters(client: RawClient, components: list[Any], error: Any) -> None:
-    """What cannot be asked for."""
     assert described(client, *components) == error
 
 
 def produce(client: RawClient, topic: str, size: int) -> tuple[int, int]:
     """One batch with about `size` bytes: the throttle time told, and the bytes of the request."""
-    data = [{"name": topic, "partition_data": [{"index": 0, "records": make_batch([bytes(size)])}]}]
-    body = {"transactional_id": None, "acks": -1, "timeout_ms": 1000, "topic_data": data}
+    body = produce_body(topic, make_batch([bytes(size)]))
     answer = client.ask("Produce", 9, **body)
-    assert answer["responses"][0]["partition_responses"][0]["error_code"] == 0
-    # The client's ID is as long in each test.
-    length = len(encode_request("Produce", 9, 1, fresh("quota"), body))
-    return answer["throttle_time_ms"], length
-
-
-def fetch(client: RawClient, topic: str, max_bytes: int) -> dict[str, Any]:
-    wanted = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}]
-    topics = [{"topic": topic, "partitions": wanted}]
-    return client.ask("Fetch", 12, max_wait_ms=0, max_bytes=max_bytes, session_epoch=-1, topics=topics)
+    assert part(answer)["error_code"] == 0
+    return answer["throttle_time_ms"], len(encode_request("Produce", 9, 1, client.client_id, body))
 
 
 def test_a_burst_of_bytes_is_throttled(cluster: Target, name: str) -> None:
@@ -203,11 +190,10 @@ def test_a_throttled_fetch_gets_nothing(cluster: Target, client: RawClient, name
     """Its answer is empty and tells the delay, which its bytes would have caused; they are not charged."""
     assert client.produce(name, make_batch([bytes(9_600)]))["error_code"] == 0
     with limited(cluster, consumer_byte_rate=1000.0) as throttled:
-        full = fetch(throttled, name, 10_000)
-        (part,) = full["responses"][0]["partitions"]
-        size = len(part["records"])
+        full = fetch(throttled, 12, name, max_bytes=10_000)
+        size = len(part(full)["records"])
         assert (full["throttle_time_ms"], size > 9_600) == (0, True)
-        empty = fetch(throttled, name, 700)  # the first batch comes whole, or would
+        empty = fetch(throttled, 12, name, max_bytes=700)  # the first batch comes whole, or would
         assert (empty["error_code"], empty["responses"]) == (0, [])
         assert empty["throttle_time_ms"] == pytest.approx(2 * size - WINDOWS_MS, rel=0.1)
 
@@ -217,11 +203,11 @@ def test_a_fetch_is_cut_to_the_largest_burst(cluster: Target, client: RawClient,
     for _ in range(3):
         assert client.produce(name, make_batch([bytes(4000)]))["error_code"] == 0
     with limited(cluster, consumer_byte_rate=900.0) as throttled:
-        first = fetch(throttled, name, 1 << 20)
+        first = fetch(throttled, 12, name)
         assert (first["responses"], 50 < first["throttle_time_ms"] < 200) == ([], True)
-        second = fetch(throttled, name, 1 << 20)
+        second = fetch(throttled, 12, name)
         assert second["throttle_time_ms"] == 0
-        assert len(second["responses"][0]["partitions"][0]["records"]) == 9000
+        assert len(part(second)["records"]) == 9000
 
 
 @pytest.mark.parametrize("api", ["Metadata", "ListOffsets", "Produce"])
@@ -230,14 +216,7 @@ def test_request_time_is_throttled_for_one_window_at_most(cluster: Target, api: 
     bodies: dict[str, tuple[int, dict[str, Any]]] = {
         "Metadata": (12, {"topics": []}),
         "ListOffsets": (7, {"replica_id": -1, "topics": []}),
-        "Produce": (
-            9,
-            {
-                "acks": -1,
-                "timeout_ms": 1000,
-                "topic_data": [{"name": name, "partition_data": [{"index": 0, "records": make_batch([b"a"])}]}],
-            },
-        ),
+        "Produce": (9, produce_body(name, make_batch([b"a"]))),
     }
     version, body = bodies[api]
     with limited(cluster, request_percentage=1e-9) as client:

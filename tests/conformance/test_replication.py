@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.target import Target, until
+from tests.conformance.target import Target, part, produce, until
 from tests.conformance.test_configs import (
     APPEND,
     BROKER,
@@ -24,7 +24,6 @@ from tests.conformance.test_configs import (
     synonyms,
     value,
 )
-from tests.conformance.test_produce import part, produce
 from tests.testing.raw import RawClient, make_batch
 
 LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
@@ -37,24 +36,9 @@ MEGABYTE = 1_000_000
 @pytest.mark.parametrize(
     ("replicas", "error"),
     [
-        ("0:1", 0),
-        ("0:1,1:1", 0),
-        ("0:9,7:1", 0),
-        ("*", 0),
-        ("", 0),
-        ("0:1,", 0),
-        ("0:1,,1:1", 0),
-        ("*,0:1", INVALID_CONFIG),
-        ("0:1,*", INVALID_CONFIG),
-        ("**", INVALID_CONFIG),
-        ("0-1", INVALID_CONFIG),
-        ("0", INVALID_CONFIG),
-        ("0:", INVALID_CONFIG),
-        ("0:1:2", INVALID_CONFIG),
-        ("0:-1", INVALID_CONFIG),
-        ("a:b", INVALID_CONFIG),
-        ("0:1;1:1", INVALID_CONFIG),
-        ("none", INVALID_CONFIG),
+        *((text, 0) for text in ("0:1", "0:1,1:1", "0:9,7:1", "*", "", "0:1,", "0:1,,1:1")),
+        *((text, INVALID_CONFIG) for text in ("*,0:1", "0:1,*", "**", "0-1", "0", "0:", "0:1:2", "0:-1", "a:b")),
+        *((text, INVALID_CONFIG) for text in ("0:1;1:1", "none")),
     ],
 )
 def test_lists_of_replicas(client: RawClient, untouched: str, key: str, replicas: str, error: int) -> None:
@@ -66,15 +50,8 @@ def test_lists_of_replicas(client: RawClient, untouched: str, key: str, replicas
 @pytest.mark.parametrize(
     ("rate", "error"),
     [
-        ("0", 0),
-        ("1000000", 0),
-        (str(2**63 - 1), 0),
-        ("-1", INVALID_REQUEST),
-        ("1e6", INVALID_REQUEST),
-        ("1.5", INVALID_REQUEST),
-        ("", INVALID_REQUEST),
-        ("fast", INVALID_REQUEST),
-        (str(2**63), INVALID_REQUEST),
+        *((text, 0) for text in ("0", "1000000", str(2**63 - 1))),
+        *((text, INVALID_REQUEST) for text in ("-1", "1e6", "1.5", "", "fast", str(2**63))),
     ],
 )
 def test_rates(client: RawClient, key: str, rate: str, error: int) -> None:
@@ -125,7 +102,6 @@ def test_a_rate_is_listed_while_it_is_set(client: RawClient) -> None:
 
 
 def reassign(client: RawClient, topic: str, replicas: list[int] | None, partition: int = 0, **more: Any) -> int:
-    """The error code of the partition."""
     wanted = [{"name": topic, "partitions": [{"partition_index": partition, "replicas": replicas}]}]
     answer = client.ask("AlterPartitionReassignments", 1, timeout_ms=10_000, topics=wanted, **more)
     assert answer["error_code"] == 0
@@ -137,7 +113,6 @@ def reassign(client: RawClient, topic: str, replicas: list[int] | None, partitio
 
 
 def moves(client: RawClient, topics: dict[str, list[int]] | None = None) -> dict[str, list[dict[str, Any]]]:
-    """Topic -> its moving partitions."""
     wanted = None if topics is None else [{"name": name, "partition_indexes": ids} for name, ids in topics.items()]
     answer = client.ask("ListPartitionReassignments", 0, timeout_ms=10_000, topics=wanted)
     assert answer["error_code"] == 0
@@ -168,7 +143,6 @@ def replicas_of(client: RawClient, topic: str) -> tuple[list[int], list[int]]:
 def test_moves_that_are_refused(
     client: RawClient, untouched: str, topic: str, partition: int, replicas: list[int] | None, error: int
 ) -> None:
-    """And the move to where it is."""
     name = untouched if topic == "t" else topic
     assert reassign(client, name, replicas, partition) == error
     assert moves(client, {name: [0, 1]}) == {}
@@ -205,19 +179,20 @@ def test_a_move_may_not_change_the_number_of_replicas_if_told_so(cluster3: Targe
 
 
 def test_a_move_takes_the_leader_along(cluster3: Target) -> None:
-    """The first of the new replicas leads, at a later epoch, and has what was written."""
+    """The first of the new replicas leads, at a later epoch, and has what was written, sequences included."""
     name = cluster3.topic(1, 1)
     old, epoch = cluster3.leader(name)
     new = old % 3 + 1
+    first, second = (make_batch([b"a"], producer_id=7, epoch=0, sequence=sequence) for sequence in (0, 1))
     with cluster3.connect(old) as client:
-        assert part(produce(client, 9, name, make_batch([b"a"])))["error_code"] == 0
+        assert part(produce(client, 9, name, first))["error_code"] == 0
         assert reassign(client, name, [new]) == 0
         until(lambda: cluster3.leader(name)[0] == new, "the new replica leads")
         assert cluster3.leader(name)[1] > epoch
         until(lambda: replicas_of(client, name) == ([new], [new]), "the old replica is gone")
     assert cluster3.wait_for_leader(name) == new
     with cluster3.connect(new) as client:
-        assert part(produce(client, 9, name, make_batch([b"b"])))["base_offset"] == 1
+        assert [part(produce(client, 9, name, sent))["base_offset"] for sent in (first, second)] == [0, 1]
 
 
 def sizes(client: RawClient, topic: str, partitions: list[int], version: int = 4) -> dict[int, int]:

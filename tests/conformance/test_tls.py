@@ -44,7 +44,6 @@ def complaint(encrypted: Target, kind: str, **changes: str) -> KafkaError | None
 
 
 def test_a_good_certificate(encrypted: Target) -> None:
-    """The client gets in, and logs in over TLS."""
     assert complaint(encrypted, "good") is None
 
 
@@ -96,7 +95,6 @@ def test_a_plain_client_on_a_port_with_tls(encrypted: Target) -> None:
 
 
 def test_a_client_with_tls_on_a_plain_port(encrypted: Target, cluster: Target) -> None:
-    """It is hung up on in the handshake."""
     error = complaint(encrypted, "good", bootstrap_servers=cluster.bootstrap, security_protocol="SSL")
     assert error is not None
     assert "SSL connection closed by peer" in error.str()

@@ -31,7 +31,6 @@ def token(user: str = "bob", *, seconds: float = 36_000, begun: float = -1) -> s
 
 
 def message(value: str | None = None, *, user: str = "", more: str = "") -> bytes:
-    """The client's first message."""
     return f"n,{f'a={user}' if user else ''},\x01auth=Bearer {value or token()}\x01{more}\x01".encode()
 
 
@@ -129,7 +128,6 @@ def test_a_log_in_is_renewed(newcomer: RawClient, late: bool) -> None:
 
 
 def test_the_user_stays(newcomer: RawClient) -> None:
-    """A renewal by another one fails."""
     log_in(newcomer)
     assert handshake(newcomer) == 0
     assert authenticate(newcomer, message(token("eve")))["error_code"] == FAILED
@@ -145,7 +143,6 @@ def test_the_mechanism_stays(newcomer: RawClient) -> None:
 
 
 def test_a_request_amid_a_renewal_ends_it(newcomer: RawClient) -> None:
-    """As amid the first log-in."""
     log_in(newcomer)
     assert handshake(newcomer) == 0
     (topic,) = newcomer.ask("Metadata", 12, topics=[{"name": "t"}])["topics"]

@@ -11,6 +11,8 @@ from tests.testing.raw import RawClient, make_batch
 UNKNOWN_TOPIC, INVALID_TOPIC, EXISTS, INVALID_PARTITIONS, INVALID_FACTOR = 3, 17, 36, 37, 38
 INVALID_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST, UNKNOWN_TOPIC_ID = 39, 40, 42, 100
 
+BY_ASSIGNMENT = {"num_partitions": -1, "replication_factor": -1}
+
 
 def create(
     client: RawClient, name: str, *, version: int = 7, validate_only: bool = False, **changes: Any
@@ -51,30 +53,20 @@ def test_topics_are_made_in_every_version(client: RawClient, version: int) -> No
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"name": "a b"}, INVALID_TOPIC),
-        ({"name": ""}, INVALID_TOPIC),
-        ({"name": "."}, INVALID_TOPIC),
-        ({"name": ".."}, INVALID_TOPIC),
+        *(({"name": name}, INVALID_TOPIC) for name in ("a b", "", ".", "..", "a" * 250, "ä")),
         ({"name": "a" * 249}, 0),
-        ({"name": "a" * 250}, INVALID_TOPIC),
-        ({"name": "ä"}, INVALID_TOPIC),
-        ({"num_partitions": 0}, INVALID_PARTITIONS),
-        ({"num_partitions": -2}, INVALID_PARTITIONS),
+        *(({"num_partitions": count}, INVALID_PARTITIONS) for count in (0, -2)),
         ({"num_partitions": -1}, 0),
-        ({"replication_factor": 0}, INVALID_FACTOR),
-        ({"replication_factor": -2}, INVALID_FACTOR),
+        *(({"replication_factor": factor}, INVALID_FACTOR) for factor in (0, -2, 2)),
         ({"replication_factor": -1}, 0),
-        ({"replication_factor": 2}, INVALID_FACTOR),
         ({"configs": [{"name": "no.such", "value": "1"}]}, INVALID_CONFIG),
-        ({"configs": [{"name": "retention.ms", "value": "x"}]}, INVALID_CONFIG),
-        ({"configs": [{"name": "retention.ms", "value": None}]}, INVALID_CONFIG),
+        *(({"configs": [{"name": "retention.ms", "value": value}]}, INVALID_CONFIG) for value in ("x", None)),
         ({"assignments": [(0, [1])]}, INVALID_REQUEST),
-        ({"num_partitions": -1, "replication_factor": -1, "assignments": [(0, [1])]}, 0),
-        ({"num_partitions": -1, "replication_factor": -1, "assignments": [(1, [1])]}, INVALID_ASSIGNMENT),
-        ({"num_partitions": -1, "replication_factor": -1, "assignments": [(0, [])]}, INVALID_ASSIGNMENT),
-        ({"num_partitions": -1, "replication_factor": -1, "assignments": [(0, [1, 1])]}, INVALID_ASSIGNMENT),
-        ({"num_partitions": -1, "replication_factor": -1, "assignments": [(0, [9])]}, INVALID_ASSIGNMENT),
-        ({"num_partitions": -1, "replication_factor": -1, "assignments": [(0, [1]), (0, [1])]}, INVALID_ASSIGNMENT),
+        ({**BY_ASSIGNMENT, "assignments": [(0, [1])]}, 0),
+        *(
+            ({**BY_ASSIGNMENT, "assignments": given}, INVALID_ASSIGNMENT)
+            for given in ([(1, [1])], [(0, [])], [(0, [1, 1])], [(0, [9])], [(0, [1]), (0, [1])])
+        ),
     ],
     ids=str,
 )
@@ -103,15 +95,10 @@ def test_a_topic_there_is_and_one_named_twice(cluster: Target, client: RawClient
     ("wanted", "error"),
     [
         ({"name": "nobody-made-it", "count": 3}, UNKNOWN_TOPIC),
-        ({"count": 2}, INVALID_PARTITIONS),
-        ({"count": 1}, INVALID_PARTITIONS),
-        ({"count": 0}, INVALID_PARTITIONS),
-        ({"count": -1}, INVALID_PARTITIONS),
+        *(({"count": count}, INVALID_PARTITIONS) for count in (2, 1, 0, -1)),
         ({"count": 3}, 0),
         ({"count": 4, "assignments": [{"broker_ids": [1]}]}, INVALID_ASSIGNMENT),
-        ({"count": 3, "assignments": [{"broker_ids": [9]}]}, INVALID_ASSIGNMENT),
-        ({"count": 3, "assignments": [{"broker_ids": []}]}, INVALID_ASSIGNMENT),
-        ({"count": 3, "assignments": [{"broker_ids": [1, 1]}]}, INVALID_ASSIGNMENT),
+        *(({"count": 3, "assignments": [{"broker_ids": to}]}, INVALID_ASSIGNMENT) for to in ([9], [], [1, 1])),
         ({"count": 3, "assignments": [{"broker_ids": [1]}]}, 0),
     ],
     ids=str,
@@ -128,14 +115,12 @@ def test_more_partitions(cluster: Target, client: RawClient, wanted: dict[str, A
 
 
 def test_a_topic_grown_twice_in_a_request(client: RawClient, name: str) -> None:
-    """It is refused, once."""
     topics = [{"name": name, "count": count, "assignments": None} for count in (2, 3)]
     answers = client.ask("CreatePartitions", 3, topics=topics, timeout_ms=10_000)["results"]
     assert [(answer["name"], answer["error_code"]) for answer in answers] == [(name, INVALID_REQUEST)]
 
 
 def test_topics_are_deleted_by_name_and_by_id(cluster: Target, client: RawClient) -> None:
-    """Both ways, with what is wrong beside them."""
     first, second, third = cluster.topic(), cluster.topic(), cluster.topic()
     stranger = uuid.uuid4()
     ids = {name: topic_id(client, name) for name in (first, second, third)}

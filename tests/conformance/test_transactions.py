@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from safeproducer.testing.produce import read_batch_headers
-from tests.conformance.target import Target, fresh, until
+from tests.conformance.target import Target, fetch, fresh, list_offsets, part, produce, until
 from tests.conformance.test_groups import commit, offsets
-from tests.conformance.test_produce import part, patched
+from tests.conformance.test_produce import patched
 from tests.testing.raw import RawClient, make_batch
 
 NOT_ENOUGH_REPLICAS, UNKNOWN_TOPIC, INVALID_GROUP_ID, INVALID_REQUEST, OUT_OF_ORDER = 19, 3, 24, 42, 45
@@ -47,7 +47,6 @@ class Tx:
         return {"transactional_id": self.id, "producer_id": self.pid, "producer_epoch": self.epoch, **changes}
 
     def add(self, *partitions: int, version: int = 3, topic: str = "", **changes: Any) -> Any:
-        """The error of each partition."""
         topics = [{"name": topic or self.topic, "partitions": list(partitions or (0,))}]
         asked = {f"v3_and_below_{name}": value for name, value in self.who(**changes).items()}
         answer = self.client.ask("AddPartitionsToTxn", version, **asked, v3_and_below_topics=topics)
@@ -67,10 +66,8 @@ class Tx:
     def write(self, value: bytes = b"x", *, version: int = 10, partition: int = 0, **changes: Any) -> int:
         numbers = {"producer_id": self.pid, "epoch": self.epoch, "sequence": self.sequence, **changes}
         batch = patched(make_batch([value], **numbers), 21, ">h", 0x10)
-        data = [{"name": self.topic, "partition_data": [{"index": partition, "records": batch}]}]
-        answer = self.client.ask(
-            "Produce", version, transactional_id=self.id, acks=-1, timeout_ms=4000, topic_data=data
-        )
+        named = {"transactional_id": self.id, "timeout_ms": 4000}
+        answer = produce(self.client, version, self.topic, batch, partition=partition, **named)
         error = int(part(answer)["error_code"])
         self.sequence += error == 0
         return error
@@ -109,7 +106,6 @@ class Tx:
         return int(answer["topics"][0]["partitions"][0]["error_code"])
 
     def in_state(self, state: str) -> None:
-        """Come to this state."""
         self.init()
         if state != "Empty":
             assert self.add() == 0
@@ -133,7 +129,6 @@ def tx(client: RawClient, topic: str, request: pytest.FixtureRequest) -> Tx:
 
 @pytest.fixture
 def old(client: RawClient, topic: str) -> Tx:
-    """Of the first version."""
     made = Tx(client, topic, 4)
     made.init()
     return made
@@ -203,7 +198,6 @@ def test_who_may_begin(old: Tx, changes: dict[str, Any], error: int) -> None:
 
 @pytest.mark.parametrize("version", range(6))
 def test_versions_of_init(old: Tx, version: int) -> None:
-    """All give an ID and a new epoch."""
     answer = old.try_init(version)
     assert (answer["error_code"], answer["producer_id"], answer["producer_epoch"]) == (0, old.pid, old.epoch + 1)
 
@@ -212,49 +206,29 @@ def test_versions_of_init(old: Tx, version: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "committed", "error"),
+    ("state", "committed", "errors"),
     [
-        ("Empty", COMMIT, INVALID_STATE),
-        ("Empty", ABORT, INVALID_STATE),
-        ("Ongoing", COMMIT, 0),
-        ("Ongoing", ABORT, 0),
-        ("CompleteCommit", COMMIT, 0),
-        ("CompleteCommit", ABORT, INVALID_STATE),
-        ("CompleteAbort", COMMIT, INVALID_STATE),
-        ("CompleteAbort", ABORT, 0),
+        ("Empty", COMMIT, (INVALID_STATE, INVALID_STATE)),
+        ("Empty", ABORT, (INVALID_STATE, 0)),
+        ("Ongoing", COMMIT, (0, 0)),
+        ("Ongoing", ABORT, (0, 0)),
+        ("CompleteCommit", COMMIT, (0, INVALID_STATE)),
+        ("CompleteCommit", ABORT, (INVALID_STATE, 0)),
+        ("CompleteAbort", COMMIT, (INVALID_STATE, INVALID_STATE)),
+        ("CompleteAbort", ABORT, (0, 0)),
     ],
 )
-def test_ends_of_version_one(old: Tx, state: str, committed: bool, error: int) -> None:
-    """The epoch stays; an end that comes again is a success."""
-    old.in_state(state)
-    assert old.try_end(committed)["error_code"] == error
-    assert old.settle() == (state if state != "Ongoing" else "CompleteCommit" if committed else "CompleteAbort")
-    assert old.described()["producer_epoch"] == old.epoch
-
-
-@pytest.mark.parametrize(
-    ("state", "committed", "error"),
-    [
-        ("Empty", COMMIT, INVALID_STATE),
-        ("Empty", ABORT, 0),
-        ("Ongoing", COMMIT, 0),
-        ("Ongoing", ABORT, 0),
-        ("CompleteCommit", COMMIT, INVALID_STATE),
-        ("CompleteCommit", ABORT, 0),
-        ("CompleteAbort", COMMIT, INVALID_STATE),
-        ("CompleteAbort", ABORT, 0),
-    ],
-)
-def test_ends_of_version_two(client: RawClient, topic: str, state: str, committed: bool, error: int) -> None:
-    """Each raises the epoch, that of nothing, too."""
-    tx = Tx(client, topic, 5)
+def test_ends(tx: Tx, state: str, committed: bool, errors: tuple[int, int]) -> None:
+    """The epoch stays, and an end that comes again is a success; or each raises it, that of nothing, too."""
+    error, second = errors[tx.version == 5], tx.version == 5
     tx.in_state(state)
     answer = tx.try_end(committed)
     assert answer["error_code"] == error
-    told = (answer["producer_id"], answer["producer_epoch"])
-    assert told == ((-1, -1) if error else (tx.pid, tx.epoch + 1))
+    if second:
+        told = (answer["producer_id"], answer["producer_epoch"])
+        assert told == ((-1, -1) if error else (tx.pid, tx.epoch + 1))
     assert tx.settle() == (state if error else "CompleteCommit" if committed else "CompleteAbort")
-    assert tx.described()["producer_epoch"] == tx.epoch + (not error)
+    assert tx.described()["producer_epoch"] == tx.epoch + (second and not error)
 
 
 @pytest.mark.parametrize("first", [COMMIT, ABORT])
@@ -282,7 +256,6 @@ def test_an_end_of_version_two_that_comes_again(client: RawClient, topic: str, f
     ids=str,
 )
 def test_strangers(tx: Tx, state: str, changes: dict[str, Any], error: int) -> None:
-    """By every request of a transaction."""
     tx.in_state(state)
     assert tx.add(**changes) == error
     assert tx.add_offsets(**changes) == error
@@ -404,21 +377,12 @@ def test_sequences_after_an_end(tx: Tx) -> None:
 # ---- readers
 
 
-def fetched(client: RawClient, topic: str, offset: int, isolation: int, version: int = 12) -> dict[str, Any]:
-    wanted = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20, "current_leader_epoch": -1}
-    topics = [{"topic": topic, "partitions": [wanted]}]
-    asked = {"max_bytes": 1 << 20, "max_wait_ms": 0, "min_bytes": 0, "replica_id": -1, "session_epoch": -1}
-    answer = client.ask("Fetch", version, **asked, isolation_level=isolation, topics=topics)
-    (found,) = answer["responses"][0]["partitions"]
-    assert isinstance(found, dict)
-    return found
+def fetched(client: RawClient, topic: str, offset: int, isolation: int) -> dict[str, Any]:
+    return part(fetch(client, 12, topic, offset, isolation_level=isolation))
 
 
 def latest(client: RawClient, topic: str, isolation: int) -> int:
-    wanted = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]
-    topics = [{"name": topic, "partitions": wanted}]
-    answer = client.ask("ListOffsets", 7, replica_id=-1, isolation_level=isolation, topics=topics)
-    return int(answer["topics"][0]["partitions"][0]["offset"])
+    return int(list_offsets(client, topic, -1, isolation=isolation)["offset"])
 
 
 def test_what_readers_see(cluster: Target, client: RawClient, tx: Tx) -> None:
@@ -441,18 +405,7 @@ def test_what_readers_see(cluster: Target, client: RawClient, tx: Tx) -> None:
     tx.add()
     assert tx.write(b"y") == 0
     assert latest(client, name, 1) == 2
-    assert (
-        part(
-            client.ask(
-                "Produce",
-                9,
-                acks=-1,
-                timeout_ms=4000,
-                topic_data=[{"name": name, "partition_data": [{"index": 0, "records": make_batch([b"plain"])}]}],
-            )
-        )["error_code"]
-        == 0
-    )
+    assert client.produce(name, make_batch([b"plain"]))["error_code"] == 0
     assert (latest(client, name, 0), latest(client, name, 1)) == (4, 2)
     tx.end(COMMIT)
     until(lambda: latest(client, name, 1) == 5, "a marker")
@@ -520,20 +473,15 @@ def test_offsets_of_a_transaction(grouped: Tx, client: RawClient, topic: str, co
     assert grouped.add_offsets() == 0
     assert grouped.commit_offset(7) == 0
     assert offsets(client, grouped.group) == {(topic, 0): (1, "", 0)}
-    wanted = [{"group_id": grouped.group, "topics": [{"name": topic, "partition_indexes": [0, 1]}]}]
-    (found,) = client.ask("OffsetFetch", 9, groups=wanted, require_stable=True)["groups"]
-    told = [(one["committed_offset"], one["error_code"]) for one in found["topics"][0]["partitions"]]
-    assert told == [(-1, UNSTABLE), (-1, 0)]
+
+    def stable() -> list[tuple[int, int]]:
+        wanted = [{"group_id": grouped.group, "topics": [{"name": topic, "partition_indexes": [0, 1]}]}]
+        (found,) = client.ask("OffsetFetch", 9, groups=wanted, require_stable=True)["groups"]
+        return [(one["committed_offset"], one["error_code"]) for one in found["topics"][0]["partitions"]]
+
+    assert stable() == [(-1, UNSTABLE), (-1, 0)]
     grouped.end(committed)
-    until(
-        lambda: (
-            client.ask("OffsetFetch", 9, groups=wanted, require_stable=True)["groups"][0]["topics"][0]["partitions"][0][
-                "error_code"
-            ]
-            == 0
-        ),
-        "stable offsets",
-    )
+    until(lambda: stable()[0][1] == 0, "stable offsets")
     assert offsets(client, grouped.group) == {(topic, 0): (7 if committed else 1, "", 0)}
 
 
@@ -570,7 +518,6 @@ def test_a_group_without_a_name(grouped: Tx) -> None:
 
 
 def test_a_transaction_that_takes_too_long(client: RawClient, topic: str) -> None:
-    """It is aborted, and its producer is fenced."""
     tx = Tx(client, topic, 4)
     tx.init(transaction_timeout_ms=100)
     assert tx.add() == 0
@@ -586,7 +533,6 @@ def test_a_transaction_that_takes_too_long(client: RawClient, topic: str) -> Non
 
 
 def test_listed_transactions(tx: Tx, client: RawClient) -> None:
-    """By state, by producer, by age and by name."""
     tx.in_state("Ongoing")
 
     def listed(**filters: Any) -> list[Any]:
@@ -653,7 +599,6 @@ def test_markers_by_an_admin_client(cluster: Target, client: RawClient, old: Tx,
 
 @pytest.fixture(autouse=True, scope="module")
 def loaded(cluster: Target) -> None:
-    """A coordinator that has loaded."""
     with cluster.connect() as client:
         made = Tx(client, "", 4)
         for kind in (0, 1):

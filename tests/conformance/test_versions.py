@@ -50,7 +50,6 @@ SERVED = {
 
 
 def ranges(cluster: Target, version: int = 4) -> dict[int, tuple[int, int]]:
-    """What the cluster advertises, by API key."""
     with cluster.connect() as client:
         told = client.ask("ApiVersions", version, client_software_name="suite", client_software_version="1")
     assert told["error_code"] == 0
@@ -119,15 +118,14 @@ def test_an_unsupported_version_ends_the_connection(api: str, version: int, clie
     client.ends()
 
 
-@pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1])
+@pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1, 100 * 2**20 + 1])
 def test_an_impossible_size_ends_the_connection(size: int, client: RawClient) -> None:
-    """Nothing that large is read, and nothing of it is allocated."""
+    """Nothing above 100 MB is read, and nothing of it is allocated."""
     client.send_raw(size.to_bytes(4, "big", signed=True))
     client.ends()
 
 
 def test_a_request_that_ends_too_early_ends_the_connection(client: RawClient) -> None:
-    """A body that is cut off."""
     whole = encode_request("Metadata", 12, 1, "suite", {"topics": [{"name": "a"}]})
     client.send(whole[:-4])
     client.ends()

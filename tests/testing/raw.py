@@ -4,6 +4,7 @@ import socket
 import ssl
 import struct
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,9 @@ import pytest
 from safeproducer.testing.produce import crc32c
 from safeproducer.testing.wire import decode_response, encode_request
 
-__all__ = ["RawClient", "kafka_python", "make_batch"]
+__all__ = ["PLENTY", "RawClient", "fetch_body", "kafka_python", "make_batch", "produce_body"]
+
+PLENTY = 1 << 20
 
 
 def kafka_python(module: str = "kafka") -> Any:
@@ -57,6 +60,27 @@ def make_batch(
     return struct.pack(">qiibI", 0, len(checked) + 9, -1, 2, crc32c(checked)) + checked
 
 
+def _named(topic: Any, name: str) -> dict[str, Any]:
+    return {"topic_id" if isinstance(topic, uuid.UUID) else name: topic}
+
+
+def produce_body(topic: Any, records: bytes | None, *partitions: int, **changes: Any) -> dict[str, Any]:
+    """Of a Produce request: the same for each of these partitions, or for 0, of a topic by its name or its ID."""
+    data = [{"index": index, "records": records} for index in partitions or (0,)]
+    topics = [{**_named(topic, "name"), "partition_data": data}]
+    return {"transactional_id": None, "acks": -1, "timeout_ms": 1000, "topic_data": topics, **changes}
+
+
+def fetch_body(topic: Any, offset: int = 0, *partitions: int, **changes: Any) -> dict[str, Any]:
+    """Of a Fetch request without a session: from this offset on of each of these partitions, or of 0."""
+    wanted = {"fetch_offset": offset, "partition_max_bytes": PLENTY, "current_leader_epoch": -1}
+    wanted |= {"log_start_offset": -1, "last_fetched_epoch": -1}
+    wanted |= {key: changes.pop(key) for key in list(changes) if key in wanted}
+    topics = [{**_named(topic, "topic"), "partitions": [{"partition": one, **wanted} for one in partitions or (0,)]}]
+    body = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": PLENTY, "session_epoch": -1}
+    return {**body, "topics": topics, **changes}
+
+
 class RawClient:
     """One connection to one broker, over TLS if a context is given."""
 
@@ -67,7 +91,7 @@ class RawClient:
         self._socket = socket.create_connection((host, int(port)), timeout=5)
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket, server_hostname=host)
-        self._client_id = client_id
+        self.client_id = client_id
         self._number = 0
 
     def __enter__(self) -> Self:
@@ -111,7 +135,7 @@ class RawClient:
     def post(self, api: str, version: int, **body: Any) -> None:
         """Send a request and let its answer wait."""
         self._number += 1
-        self.send(encode_request(api, version, self._number, self._client_id, body))
+        self.send(encode_request(api, version, self._number, self.client_id, body))
 
     def answer(self, api: str, version: int) -> dict[str, Any]:
         """The answer to the newest request."""
@@ -123,8 +147,7 @@ class RawClient:
         self, topic: str, batch: bytes, *, partition: int = 0, version: int = 9, acks: int = -1
     ) -> dict[str, Any]:
         """The broker's answer for the one partition."""
-        data = [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]
-        answer = self.ask("Produce", version, transactional_id=None, acks=acks, timeout_ms=4000, topic_data=data)
+        answer = self.ask("Produce", version, **produce_body(topic, batch, partition, acks=acks, timeout_ms=4000))
         found: dict[str, Any] = answer["responses"][0]["partition_responses"][0]
         return found
 

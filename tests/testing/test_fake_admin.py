@@ -2,32 +2,16 @@
 
 import time
 import uuid
-from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 
 from safeproducer.testing import FakeCluster
+from tests.conformance.target import fetch, list_offsets, part
+from tests.conformance.test_configs import BROKER, SET, TOPIC, alter, altered, value
 from tests.testing.raw import RawClient, make_batch
 
 RETAIN = "producer.state.batches.to.retain"
-TOPIC, BROKER = 2, 4
-SET, DELETE = 0, 1
-
-
-def alter(
-    client: RawClient, kind: int, name: str, *changes: tuple[str, int, str | None], validate: bool = False
-) -> tuple[int, str | None]:
-    configs = [{"name": key, "config_operation": operation, "value": value} for key, operation, value in changes]
-    resources = [{"resource_type": kind, "resource_name": name, "configs": configs}]
-    (answer,) = client.ask("IncrementalAlterConfigs", 1, resources=resources, validate_only=validate)["responses"]
-    return answer["error_code"], answer["error_message"]
-
-
-def describe(client: RawClient, kind: int, name: str) -> dict[str, tuple[str | None, int]]:
-    resources = [{"resource_type": kind, "resource_name": name, "configuration_keys": None}]
-    (result,) = client.ask("DescribeConfigs", 4, resources=resources)["results"]
-    return {config["name"]: (config["value"], config["config_source"]) for config in result["configs"]}
 
 
 # ---- configs
@@ -36,29 +20,25 @@ def describe(client: RawClient, kind: int, name: str) -> dict[str, tuple[str | N
 @pytest.mark.parametrize(("kind", "name", "key"), [(TOPIC, "t", RETAIN), (BROKER, "1", "log." + RETAIN)])
 def test_less_than_five_is_refused(cluster: FakeCluster, kind: int, name: str, key: str, client: RawClient) -> None:
     """The minimum of KIP-1269, for topics and brokers; what was set before stays."""
-    assert alter(client, kind, name, (key, SET, "5"))[0] == 0
-    error, text = alter(client, kind, name, (key, SET, "4"))
-    assert error == (40 if kind == TOPIC else 42)
-    assert text is not None
-    assert "below the minimum of 5" in text
-    assert describe(client, kind, name)[key][0] == "5"
+    assert alter(client, kind, name, (key, SET, "5")) == 0
+    answer = altered(client, kind, name, (key, SET, "4"))
+    assert answer["error_code"] == (40 if kind == TOPIC else 42)
+    assert "below the minimum of 5" in answer["error_message"]
+    assert value(client, kind, name, key)[0] == "5"
 
 
 def test_a_smaller_message_limit_acts_at_once(cluster: FakeCluster, client: RawClient) -> None:
-    """`max.message.bytes` of the topic, of the broker, and of all brokers, the nearest wins."""
+    """Of the topic, of the broker, and of all brokers: the nearest wins."""
     large = make_batch([b"x" * 500])
     for kind, name, key, limit, error in (
         (BROKER, "", "message.max.bytes", "300", 10),
         (BROKER, "1", "message.max.bytes", "900", 0),
         (TOPIC, "t", "max.message.bytes", "300", 10),
     ):
-        assert alter(client, kind, name, (key, SET, limit))[0] == 0
+        assert alter(client, kind, name, (key, SET, limit)) == 0
         assert client.produce("t", large)["error_code"] == error
-    assert describe(client, TOPIC, "t")["max.message.bytes"] == ("300", 1)
-    assert describe(client, BROKER, "1")["message.max.bytes"] == ("900", 2)
-    assert describe(client, BROKER, "") == {"message.max.bytes": ("300", 3)}
     with RawClient(cluster.bootstrap, 2) as other:
-        assert describe(other, BROKER, "2")["message.max.bytes"] == ("300", 3)
+        assert value(other, BROKER, "2", "message.max.bytes") == ("300", 3)
 
 
 def test_retention_deletes_what_is_old(cluster: FakeCluster) -> None:
@@ -69,44 +49,31 @@ def test_retention_deletes_what_is_old(cluster: FakeCluster) -> None:
         for timestamp in (now - 60_000, now - 60_000, now):
             client.produce("t", make_batch([b"a", b"b"], timestamp=timestamp))
         assert cluster.apply_retention() == 0
-        assert alter(client, TOPIC, "t", ("retention.ms", SET, "30000"))[0] == 0
+        assert alter(client, TOPIC, "t", ("retention.ms", SET, "30000")) == 0
         assert cluster.apply_retention() == 2
         assert [record.offset for record in cluster.log("t")] == [4, 5]
-        assert offset(client, -2) == 4
-        assert fetch(client, 3)["error_code"] == 1
-        assert fetch(client, 4)["log_start_offset"] == 4
-        assert alter(client, TOPIC, "t", ("retention.bytes", SET, "0"))[0] == 0
+        assert list_offsets(client, "t", -2)["offset"] == 4
+        assert part(fetch(client, 12, "t", 3))["error_code"] == 1
+        assert part(fetch(client, 12, "t", 4))["log_start_offset"] == 4
+        assert alter(client, TOPIC, "t", ("retention.bytes", SET, "0")) == 0
         assert cluster.apply_retention() == 1
-        assert (offset(client, -2), offset(client, -1)) == (6, 6)
+        assert [list_offsets(client, "t", end)["offset"] for end in (-2, -1)] == [6, 6]
         assert client.produce("t", make_batch([b"c"]))["log_start_offset"] == 6
-
-
-def offset(client: RawClient, timestamp: int) -> int:
-    partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}]
-    answer = client.ask("ListOffsets", 7, replica_id=-1, topics=[{"name": "t", "partitions": partitions}])
-    found: int = answer["topics"][0]["partitions"][0]["offset"]
-    return found
-
-
-def fetch(client: RawClient, at: int) -> dict[str, Any]:
-    partitions = [{"partition": 0, "fetch_offset": at, "partition_max_bytes": 1000}]
-    answer = client.ask("Fetch", 12, max_bytes=1000, topics=[{"topic": "t", "partitions": partitions}])
-    found: dict[str, Any] = answer["responses"][0]["partitions"][0]
-    return found
 
 
 def test_an_old_controller_knows_no_window(cluster: FakeCluster, client: RawClient) -> None:
     """An old controller refuses the topic's config, an old broker stores its own unseen and describes it empty."""
     cluster.set_kip_1269(1, False)
-    assert alter(client, TOPIC, "t", (RETAIN, SET, "20"))[0] == 40
-    topics = [{"name": "new", "num_partitions": 1, "replication_factor": 1}]
-    configs = [{"name": RETAIN, "value": "20"}]
-    (made,) = client.ask("CreateTopics", 7, topics=[{**topics[0], "configs": configs}])["topics"]
+    assert alter(client, TOPIC, "t", (RETAIN, SET, "20")) == 40
+    topics = [
+        {"name": "new", "num_partitions": 1, "replication_factor": 1, "configs": [{"name": RETAIN, "value": "20"}]}
+    ]
+    (made,) = client.ask("CreateTopics", 7, topics=topics)["topics"]
     assert made["error_code"] == 40
-    assert alter(client, BROKER, "1", ("log." + RETAIN, SET, "20"))[0] == 0
-    assert describe(client, BROKER, "1")["log." + RETAIN][0] is None
+    assert alter(client, BROKER, "1", ("log." + RETAIN, SET, "20")) == 0
+    assert value(client, BROKER, "1", "log." + RETAIN)[0] is None
     cluster.set_kip_1269(1, True)
-    assert describe(client, BROKER, "1")["log." + RETAIN] == ("20", 2)
+    assert value(client, BROKER, "1", "log." + RETAIN) == ("20", 2)
 
 
 def test_the_admin_client_changes_configs_and_partitions(cluster: FakeCluster) -> None:
@@ -119,7 +86,7 @@ def test_the_admin_client_changes_configs_and_partitions(cluster: FakeCluster) -
     admin.create_partitions([NewPartitions("t", 5)])["t"].result(5)
     assert len(admin.list_topics("t", timeout=5).topics["t"].partitions) == 5
     with RawClient(cluster.bootstrap) as client:
-        assert describe(client, TOPIC, "t")[RETAIN] == ("20", 1)
+        assert value(client, TOPIC, "t", RETAIN) == ("20", 1)
     admin.delete_topics(["t"])["t"].result(5)
     with pytest.raises(ValueError, match="there is no 't'"):
         cluster.log("t")
@@ -148,10 +115,6 @@ def test_leaders_and_followers_are_spread_as_by_kafka(cluster: FakeCluster) -> N
 
 
 def replicas(client: RawClient, topic: str) -> list[list[int]]:
-    """Of each partition, as placed."""
     asked = [{"topic_id": uuid.UUID(int=0), "name": topic}]
     found = client.ask("Metadata", 12, topics=asked)["topics"][0]["partitions"]
     return [partition["replica_nodes"] for partition in sorted(found, key=lambda one: one["partition_index"])]
-
-
-# ---- topics

@@ -7,7 +7,7 @@ import pytest
 
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.fake.state.cluster_state import ClusterClock
-from tests.testing.raw import RawClient
+from tests.testing.raw import RawClient, fetch_body
 
 
 def test_time_goes_by_itself_and_can_be_moved_on(cluster: FakeCluster) -> None:
@@ -28,10 +28,8 @@ def test_waits_stay_real(cluster: FakeCluster, client: RawClient) -> None:
     client.ask("ApiVersions", 0)
     assert time.monotonic() - began >= 0.1
     cluster.delay(0)
-    partitions = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]
-    wanted = [{"topic": "t", "partitions": partitions}]
     began = time.monotonic()
-    client.ask("Fetch", 11, max_wait_ms=100, min_bytes=1, max_bytes=1, topics=wanted)
+    client.ask("Fetch", 11, **fetch_body("t", max_wait_ms=100, min_bytes=1))
     assert time.monotonic() - began >= 0.1
     assert {abs(entry.time - time.time()) < 60 for entry in cluster.journal()} == {True}
 

@@ -12,7 +12,8 @@ from aiokafka.codec import snappy_encode
 
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.codec import WireError
-from safeproducer.testing.produce import MAX_UNPACKED, unpack
+from safeproducer.testing.fake.rules.records import MAX_UNPACKED, unpack
+from tests.conformance.target import list_offsets
 from tests.testing.raw import RawClient, make_batch
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
@@ -32,9 +33,7 @@ def test_log_and_timestamps_see_through_compression(cluster: FakeCluster, form: 
     values = [b"value %d" % number * 20 for number in range(9)]
     assert client.produce("t", make_batch(values, timestamp=5000, codec=codec, pack=pack))["error_code"] == 0
     for timestamp, found in ((5003, (5003, 3)), (-3, (5008, 8))):
-        partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}]
-        answer = client.ask("ListOffsets", 7, replica_id=-1, topics=[{"name": "t", "partitions": partitions}])
-        (partition,) = answer["topics"][0]["partitions"]
+        partition = list_offsets(client, "t", timestamp)
         assert (partition["timestamp"], partition["offset"]) == found
     assert [record.value for record in cluster.log("t")] == values
 
@@ -76,9 +75,7 @@ def test_a_batch_that_holds_no_records_is_named(cluster: FakeCluster, client: Ra
     """`log()` says which batch and how it is packed; `batches()` still shows it, and a lookup takes its header."""
     for codec in (ZSTD, 0):
         client.produce("t", make_batch([b"a"], codec=codec, pack=lambda data: b"\xff" * 99))
-    partitions = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": 0}]
-    answer = client.ask("ListOffsets", 7, replica_id=-1, topics=[{"name": "t", "partitions": partitions}])
-    assert answer["topics"][0]["partitions"][0]["offset"] == 0
+    assert list_offsets(client, "t", 0)["offset"] == 0
     with pytest.raises(WireError, match="the batch at offset 0, packed with zstd, cannot be read"):
         cluster.log("t")
     assert [header.compression for header in cluster.batches("t")] == [ZSTD, 0]

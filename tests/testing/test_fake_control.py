@@ -11,7 +11,7 @@ from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.wire import decode_response, encode_request
 from tests.contract.support import send_one
-from tests.testing.raw import RawClient, hung_up, make_batch
+from tests.testing.raw import RawClient, fetch_body, hung_up, make_batch
 
 NOT_ENOUGH_REPLICAS = 19
 
@@ -195,12 +195,10 @@ def test_an_error_for_a_topic_counts_requests(cluster: FakeCluster, client: RawC
 def test_an_error_for_a_partition_reaches_a_fetch(cluster: FakeCluster, client: RawClient) -> None:
     """Also one that would wait for records; the next is as usual."""
     cluster.fail_next("Fetch", 6, topic="t", partition=0, broker=1)
-    partitions = [{"partition": index, "fetch_offset": 0, "partition_max_bytes": 99} for index in (0, 1)]
-    body: dict[str, Any] = {"max_wait_ms": 1000, "min_bytes": 1, "max_bytes": 99}
-    topics = [{"topic": "t", "partitions": partitions}]
-    found = client.ask("Fetch", 12, **body, topics=topics)["responses"][0]["partitions"]
+    body = fetch_body("t", 0, 0, 1, max_wait_ms=1000, min_bytes=1)
+    found = client.ask("Fetch", 12, **body)["responses"][0]["partitions"]
     assert [partition["error_code"] for partition in found] == [6, 0]
-    found = client.ask("Fetch", 12, **{**body, "max_wait_ms": 0}, topics=topics)["responses"][0]["partitions"]
+    found = client.ask("Fetch", 12, **{**body, "max_wait_ms": 0})["responses"][0]["partitions"]
     assert [partition["error_code"] for partition in found] == [0, 0]
 
 
@@ -238,13 +236,23 @@ def test_faults_of_one_broker_leave_the_others_alone(cluster: FakeCluster) -> No
         lambda c: c.delay(float("nan")),
         lambda c: c.pause(9),
         lambda c: c.resume(0),
+        lambda c: c.create_topic("new", config={"producer.state.batches.to.retain": "4"}),
+        lambda c: c.create_topic("new", replication_factor=9),
+        lambda c: c.create_topic("new", 2**31 - 1),
+        lambda c: c.create_topic("a/b"),
+        lambda c: c.move_leader("nowhere"),
+        lambda c: c.stop(9),
+        lambda c: c.lose_acks(-1),
+        lambda c: c.fail_next("DescribeAcls", 1),
+        lambda c: c.set_broker_config(1, "no.such", None),
+        lambda c: c.delay(-1),
     ],
 )
-def test_a_wrong_scope_is_refused(cluster: FakeCluster, client: RawClient, call: Any) -> None:
-    """With a ValueError, and nothing is ordered."""
+def test_a_wrong_call_is_refused(cluster: FakeCluster, client: RawClient, call: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         call(cluster)
     assert cluster.faults_left == 0
+    assert cluster.journal() == []
 
 
 # ---- delays
@@ -286,7 +294,6 @@ def test_the_newest_delay_counts(cluster: FakeCluster) -> None:
     with RawClient(cluster.bootstrap) as client:
 
         def took(api: str) -> bool:
-            """Whether an answer is late."""
             began = time.monotonic()
             client.ask(api, 0, topics=None if api == "Metadata" else [], key_type=0)
             return time.monotonic() - began >= 0.1

@@ -7,12 +7,11 @@ from hypothesis import strategies as st
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.fake.rules.producer_state import ProducerStates, Sequence
+from tests.conformance.test_configs import BROKER, INVALID_REQUEST, SET, alter, describe
 from tests.testing.raw import RawClient, make_batch
 
-INVALID_REQUEST = 42
 DAY, CHECK = 86_400, 600
 AGE = "producer.id.expiration.ms"
-_BROKER = 4
 
 
 def write(client: RawClient, sequence: int, *, epoch: int = 0, timestamp: int | None = None) -> tuple[int, int]:
@@ -45,11 +44,8 @@ def test_the_age_can_be_changed_at_run_time(cluster: FakeCluster, client: RawCli
     assert cluster.producer_state("t") == {}
     cluster.set_broker_config(1, AGE, "1000")
     write(client, 0)
-    change = {"name": AGE, "config_operation": 0, "value": str(DAY * 1000)}
     cluster.advance(CHECK)
-    resources = [{"resource_type": _BROKER, "resource_name": "1", "configs": [change]}]
-    answer = client.ask("IncrementalAlterConfigs", 1, resources=resources, validate_only=False)
-    assert answer["responses"][0]["error_code"] == 0
+    assert alter(client, BROKER, "1", (AGE, SET, str(DAY * 1000))) == 0
     assert cluster.producer_state("t") == {}
     write(client, 0, timestamp=int(cluster.now() * 1000))
     cluster.advance(CHECK)
@@ -61,15 +57,10 @@ def test_the_check_interval_is_for_the_properties_file(cluster: FakeCluster) -> 
     with pytest.raises(ValueError, match="broker_config"):
         cluster.set_broker_config(1, "producer.id.expiration.check.interval.ms", "5")
     with RawClient(cluster.bootstrap) as client:
-        wanted = [{"resource_type": _BROKER, "resource_name": "1", "configuration_keys": None}]
-        answer = client.ask("DescribeConfigs", 4, resources=wanted, include_synonyms=False, include_documentation=False)
-        names = {config["name"]: config["value"] for config in answer["results"][0]["configs"]}
-        assert names[AGE] == "86400000"
-        assert "producer.id.expiration.check.interval.ms" not in names
-        change = {"name": "quota.window.num", "config_operation": 0, "value": "5"}
-        resources = [{"resource_type": _BROKER, "resource_name": "1", "configs": [change]}]
-        refused = client.ask("IncrementalAlterConfigs", 1, resources=resources, validate_only=False)
-        assert refused["responses"][0]["error_code"] == INVALID_REQUEST
+        _, listed = describe(client, BROKER, "1")
+        assert listed[AGE]["value"] == "86400000"
+        assert "producer.id.expiration.check.interval.ms" not in listed
+        assert alter(client, BROKER, "1", ("quota.window.num", SET, "5")) == INVALID_REQUEST
 
 
 def test_a_start_takes_no_expired_id_over(cluster: FakeCluster, client: RawClient) -> None:

@@ -182,7 +182,6 @@ def test_reset_leaves_a_cluster_as_new(cluster: FakeCluster, producer: SafeProdu
 
 
 def test_many_clusters_side_by_side() -> None:
-    """Two clusters share nothing but the process."""
     with cluster_of({"t": 1}) as one, FakeCluster(2) as two:
         two.create_topic("t")
         with SafeProducer({"bootstrap.servers": one.bootstrap}) as producer:

@@ -290,7 +290,6 @@ def test_other_assignments_are_not_read(cluster: FakeCluster, target: Target) ->
 
 
 def test_wrong_orders_are_refused(cluster: FakeCluster) -> None:
-    """With what there is instead."""
     with pytest.raises(ValueError, match=r"group: there is no 'h', only \[\]"):
         cluster.rebalance("h")
     for broker in (2, 3):

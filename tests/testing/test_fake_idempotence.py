@@ -87,7 +87,6 @@ def test_a_restart_leaves_the_last_batch(cluster: FakeCluster) -> None:
 
 
 def test_the_state_is_what_each_replica_remembers(cluster: FakeCluster, client: RawClient) -> None:
-    """By producer, with the last sequence."""
     batch = make_batch([b"a", b"b"], producer_id=7, epoch=3, sequence=2**31 - 1)
     assert client.produce("t", batch)["error_code"] == 0
     assert {broker: cluster.producer_state("t", broker=broker)[7].last_sequence for broker in (1, 3)} == {1: 0, 3: 0}

@@ -7,23 +7,16 @@ from confluent_kafka import Producer
 
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.wire import decode_response, encode_request
+from tests.conformance.target import part, topic_id
 from tests.produce_messages import read_produce_answer
-from tests.testing.raw import RawClient, hung_up, make_batch
+from tests.testing.raw import RawClient, hung_up, make_batch, produce_body
 
 RETAIN = "producer.state.batches.to.retain"
 FLAG = b"\x01\x04"  # tag 1 with a size of four bytes
 
 
-def topic_id(client: RawClient, name: str) -> uuid.UUID:
-    found: uuid.UUID = client.ask("Metadata", 13, topics=[{"name": name}])["topics"][0]["topic_id"]
-    return found
-
-
 def produce(client: RawClient, topic: uuid.UUID, version: int = 14, partitions: int = 1) -> bytes:
-    """The answer as it came."""
-    data = [{"index": index, "records": make_batch([b"a"])} for index in range(partitions)]
-    topics = [{"topic_id": topic, "partition_data": data}]
-    body = {"transactional_id": None, "acks": -1, "timeout_ms": 1000, "topic_data": topics}
+    body = produce_body(topic, make_batch([b"a"]), *range(partitions))
     client.send(encode_request("Produce", version, 1, "raw", body))
     return client.receive()
 
@@ -88,14 +81,10 @@ def test_a_refused_batch_carries_it_too_but_only_from_the_leader(cluster: FakeCl
     cluster.create_topic("t", config={RETAIN: "20"})
     with RawClient(cluster.bootstrap) as client:
         chosen = topic_id(client, "t")
-        data = [{"index": 0, "records": make_batch([b"a"], producer_id=7, epoch=0, sequence=0)}]
-        gap = [{"index": 0, "records": make_batch([b"a"], producer_id=7, epoch=0, sequence=5)}]
         codes = []
-        for records in (data, gap):
-            answer = client.ask(
-                "Produce", 14, acks=-1, timeout_ms=9, topic_data=[{"topic_id": chosen, "partition_data": records}]
-            )
-            (partition,) = answer["responses"][0]["partition_responses"]
+        for sequence in (0, 5):
+            batch = make_batch([b"a"], producer_id=7, epoch=0, sequence=sequence)
+            partition = part(client.ask("Produce", 14, **produce_body(chosen, batch)))
             codes.append((partition["error_code"], partition.get("producer_state_batches_to_retain")))
         assert codes == [(0, 20), (45, 20)]
         cluster.move_leader("t", to=2)

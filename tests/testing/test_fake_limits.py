@@ -21,7 +21,7 @@ from safeproducer.testing.fake.network.buffers import MOST_OUT, DelayLine
 from safeproducer.testing.fake.network.connection import Connection
 from safeproducer.testing.fake.state.faults import Side
 from safeproducer.testing.wire import decode_response, encode_request
-from tests.testing.raw import RawClient, make_batch
+from tests.testing.raw import RawClient, fetch_body, make_batch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -93,9 +93,7 @@ def connections(cluster: FakeCluster) -> list[Connection]:
 def test_answers_that_wait_for_a_delay_are_bounded(cluster: FakeCluster) -> None:
     """A client that asks for forty megabytes at once gets all of them, a few at a time: the rest is not even read."""
     cluster.create_topic("t", config={"max.message.bytes": "2000000"})
-    partitions = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 2_000_000}]
-    fetch = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 2_000_000}
-    ask = {**fetch, "topics": [{"topic": "t", "partitions": partitions}]}
+    ask = fetch_body("t", min_bytes=1, max_bytes=2_000_000, partition_max_bytes=2_000_000)
     most = 0
     with RawClient(cluster.bootstrap) as client:
         client.set_timeout(60)

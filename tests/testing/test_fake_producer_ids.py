@@ -9,7 +9,8 @@ from confluent_kafka import KafkaError, Message, Producer
 from safeproducer.testing import DEFAULT, FakeCluster
 from safeproducer.testing.wire import encode_request
 from tests.clusters import cluster_of
-from tests.testing.raw import RawClient, hung_up, make_batch
+from tests.conformance.target import part, produce
+from tests.testing.raw import RawClient, hung_up, make_batch, produce_body
 
 THROTTLING_QUOTA_EXCEEDED = 89
 HOUR = 3600
@@ -27,9 +28,8 @@ def client(cluster: FakeCluster) -> Iterator[RawClient]:
 def write(client: RawClient, producer_id: int, *, sequence: int = 0, partition: int = 0) -> tuple[int, int]:
     """Error code and throttle time of a batch of this producer."""
     batch = make_batch([b"%d" % producer_id], producer_id=producer_id, epoch=0, sequence=sequence)
-    data = [{"name": "t", "partition_data": [{"index": partition, "records": batch}]}]
-    answer = client.ask("Produce", 9, transactional_id=None, acks=-1, timeout_ms=1000, topic_data=data)
-    found = answer["responses"][0]["partition_responses"][0]
+    answer = produce(client, 9, "t", batch, partition=partition)
+    found = part(answer)
     assert (found["base_offset"] >= 0) == (found["error_code"] == 0)
     return found["error_code"], answer["throttle_time_ms"]
 
@@ -112,8 +112,7 @@ def test_all_partitions_of_a_request_fare_alike(cluster: FakeCluster, client: Ra
 
     def both(producer_id: int) -> list[int]:
         batch = make_batch([b"x"], producer_id=producer_id, epoch=0, sequence=0)
-        data = [{"name": "t", "partition_data": [{"index": index, "records": batch} for index in (0, 1)]}]
-        answer = client.ask("Produce", 9, transactional_id=None, acks=-1, timeout_ms=1000, topic_data=data)
+        answer = client.ask("Produce", 9, **produce_body("t", batch, 0, 1))
         return [partition["error_code"] for partition in answer["responses"][0]["partition_responses"]]
 
     assert [both(producer_id) for producer_id in (1, 2, 3)] == [[0, 0]] * 3
@@ -126,10 +125,8 @@ def test_acks_0_cannot_be_told(cluster: FakeCluster, client: RawClient) -> None:
     cluster.set_quota(NAME, 0.5, user=ANONYMOUS)
     write(client, 1)
     batch = make_batch([b"x"], producer_id=2, epoch=0, sequence=0)
-    data = [{"name": "t", "partition_data": [{"index": 0, "records": batch}]}]
-    body = {"transactional_id": None, "acks": 0, "timeout_ms": 1000, "topic_data": data}
     with hung_up():
-        client.send(encode_request("Produce", 9, 1, "raw", body))
+        client.send(encode_request("Produce", 9, 1, "raw", produce_body("t", batch, acks=0)))
         client.receive()
     assert len(cluster.log("t")) == 1
 

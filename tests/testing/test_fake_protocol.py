@@ -6,6 +6,7 @@ import pytest
 
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.wire import encode_request, versions
+from tests.conformance.test_configs import BROKER, TOPIC, describe
 from tests.conformance.test_versions import SERVED
 from tests.testing.raw import RawClient, hung_up
 
@@ -21,7 +22,6 @@ ASKED = (
 
 @pytest.mark.parametrize(("known", "last"), [(True, 14), (False, 13)])
 def test_the_last_version_of_produce_is_advertised(cluster: FakeCluster, known: bool, last: int) -> None:
-    """One more by a broker that knows KIP-1269."""
     cluster.set_kip_1269(1, known)
     with RawClient(cluster.bootstrap) as client:
         keys = client.ask("ApiVersions", 4, client_software_name="raw", client_software_version="1")["api_keys"]
@@ -40,7 +40,6 @@ def test_every_version_is_answered(cluster: FakeCluster, api: str) -> None:
 
 @pytest.mark.parametrize(("api", "version"), [("DescribeAcls", 1), ("Produce", 99)])
 def test_an_unsupported_request_closes_the_connection(cluster: FakeCluster, api: str, version: int) -> None:
-    """And the journal names it."""
     frame = bytearray(encode_request(api, min(version, versions(api)[1]), 1, "raw", {}))
     struct.pack_into(">h", frame, 2, version)
     with RawClient(cluster.bootstrap) as client, hung_up():
@@ -75,36 +74,10 @@ def test_an_old_broker_lists_an_unknown_override_without_its_value(cluster: Fake
     cluster.create_topic("t", config={RETAIN: "20"})
     cluster.create_topic("plain")
     cluster.set_kip_1269(1, False)
-    resources = [
-        {"resource_type": kind, "resource_name": name, "configuration_keys": None}
-        for kind, name in ((2, "t"), (2, "plain"), (4, "1"))
-    ]
     with RawClient(cluster.bootstrap) as client:
-        results = client.ask("DescribeConfigs", 4, resources=resources)["results"]
-    topic, plain, broker = ({config["name"]: config for config in result["configs"]} for result in results)
+        places = ((TOPIC, "t"), (TOPIC, "plain"), (BROKER, "1"))
+        topic, plain, broker = (describe(client, *place)[1] for place in places)
     assert (topic[RETAIN]["value"], topic[RETAIN]["is_sensitive"]) == (None, True)
     assert RETAIN not in plain
     assert "min.insync.replicas" in plain
     assert "log." + RETAIN not in broker
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda c: c.create_topic("t", config={RETAIN: "4"}),
-        lambda c: c.create_topic("t", replication_factor=9),
-        lambda c: c.create_topic("t", 2**31 - 1),
-        lambda c: c.create_topic("a/b"),
-        lambda c: c.move_leader("nowhere"),
-        lambda c: c.stop(9),
-        lambda c: c.lose_acks(-1),
-        lambda c: c.fail_next("DescribeAcls", 1),
-        lambda c: c.set_broker_config(1, "no.such", None),
-        lambda c: c.delay(-1),
-    ],
-)
-def test_a_wrong_control_call_is_refused(cluster: FakeCluster, call) -> None:
-    """With a ValueError, and the cluster goes on."""
-    with pytest.raises(ValueError, match=r"."):
-        call(cluster)
-    assert cluster.journal() == []

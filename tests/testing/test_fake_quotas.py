@@ -10,31 +10,19 @@ from safeproducer import SafeProducer
 from safeproducer.testing import DEFAULT, FakeCluster
 from safeproducer.testing.wire import encode_request
 from tests.clusters import cluster_of
-from tests.conformance.test_quotas import entity
+from tests.conformance.target import fetch
+from tests.conformance.test_quotas import INVALID_REQUEST, WINDOWS_MS, entity, produce
 from tests.contract.support import poll_until
-from tests.testing.raw import RawClient, make_batch
-
-INVALID_REQUEST = 42
-WINDOW_MS = 10_000  # what a new meter divides by: ten whole windows of one second
-
-
-def produce(client: RawClient, size: int, *, acks: int = -1) -> tuple[int, int]:
-    """One batch with about `size` bytes: the throttle time told, and the bytes of the request."""
-    data = [{"name": "t", "partition_data": [{"index": 0, "records": make_batch([bytes(size)])}]}]
-    body = {"transactional_id": None, "acks": acks, "timeout_ms": 1000, "topic_data": data}
-    length = len(encode_request("Produce", 9, 1, "raw", body))
-    answer = client.ask("Produce", 9, **body)
-    assert answer["responses"][0]["partition_responses"][0]["error_code"] == 0
-    return answer["throttle_time_ms"], length
+from tests.testing.raw import RawClient, make_batch, produce_body
 
 
 def test_the_connection_is_muted_and_no_other(cluster: FakeCluster, client: RawClient) -> None:
     """The answer comes at once; the next request of this connection is read when the delay is over, in real time."""
     cluster.set_quota("producer_byte_rate", 10_000, user=DEFAULT)
     began = time.monotonic()
-    throttle, length = produce(client, 106_000)
+    throttle, length = produce(client, "t", 106_000)
     told = time.monotonic() - began
-    assert throttle == pytest.approx(length / 10 - WINDOW_MS, abs=1)
+    assert throttle == pytest.approx(length / 10 - WINDOWS_MS, abs=1)
     with RawClient(cluster.bootstrap) as other:
         other.ask("ApiVersions", 0)
     elsewhere = time.monotonic() - began
@@ -49,7 +37,7 @@ def test_a_client_that_hangs_up_is_not_kept_for_the_delay(cluster: FakeCluster, 
     """A delay may be hours long; clients that reconnect meanwhile must not pile up."""
     cluster.set_quota("producer_byte_rate", 1, user="ANONYMOUS")
     with RawClient(cluster.bootstrap) as other:
-        assert produce(other, 1000)[0] > 600_000
+        assert produce(other, "t", 1000)[0] > 600_000
     cluster.wait(lambda cluster: len(cluster._brokers[1]._connections) == 1, timeout=5)
 
 
@@ -57,8 +45,7 @@ def test_acks_0_is_muted_without_a_word(cluster: FakeCluster, client: RawClient)
     """There is no answer that could tell, but nothing is read meanwhile; request time is not charged."""
     cluster.set_quota("producer_byte_rate", 10_000, client_id="raw")
     cluster.set_quota("request_percentage", 1e-9, client_id="raw")
-    data = [{"name": "t", "partition_data": [{"index": 0, "records": make_batch([bytes(102_000)])}]}]
-    body = {"transactional_id": None, "acks": 0, "timeout_ms": 1000, "topic_data": data}
+    body = produce_body("t", make_batch([bytes(102_000)]), acks=0)
     began = time.monotonic()
     client.send(encode_request("Produce", 9, 0, "raw", body))
     cluster.wait(lambda cluster: len(cluster.journal("Produce")) == 1)
@@ -71,20 +58,19 @@ def test_acks_0_is_muted_without_a_word(cluster: FakeCluster, client: RawClient)
 def test_a_long_poll_costs_no_request_time(cluster: FakeCluster, client: RawClient) -> None:
     """Waiting is not work: a fetch that waits 100 ms is charged for far less."""
     cluster.set_quota("request_percentage", 50, user="ANONYMOUS")
-    wanted = [{"topic": "t", "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]}]
-    client.ask("Fetch", 11, max_wait_ms=200, min_bytes=1, max_bytes=1, topics=wanted)
+    fetch(client, 11, "t", max_wait_ms=200, min_bytes=1)
     (usage,) = cluster.quota_usage(1)
-    assert 0 < usage.rate * WINDOW_MS / 1000 < 10  # 20 if all of the 200 ms had counted
+    assert 0 < usage.rate * WINDOWS_MS / 1000 < 10  # 20 if all of the 200 ms had counted
 
 
 def test_usage_is_each_brokers_own_and_forgotten_by_a_restart(cluster: FakeCluster, client: RawClient) -> None:
     """Limits are the cluster's, what was used is not."""
     cluster.set_quota("producer_byte_rate", 1000, user="ANONYMOUS")
-    produce(client, 9500)
+    produce(client, "t", 9500)
     assert cluster.quota_usage(2) == []
     cluster.move_leader("t", to=2)
     with RawClient(cluster.bootstrap, 2) as other:
-        assert produce(other, 9500)[0] == 0
+        assert produce(other, "t", 9500)[0] == 0
     cluster.stop(2)
     cluster.start(2)
     assert cluster.quota_usage(2) == []
@@ -99,33 +85,28 @@ def test_the_windows_are_configured_at_the_start() -> None:
     with cluster_of({"t": 1}, broker_config=settings) as cluster:
         cluster.set_quota("producer_byte_rate", 1000, user="ANONYMOUS")
         with RawClient(cluster.bootstrap) as client:
-            assert produce(client, 3500)[0] == 0
-            throttle, _ = produce(client, 2500)
+            assert produce(client, "t", 3500)[0] == 0
+            throttle, _ = produce(client, "t", 2500)
             assert 1500 <= throttle <= 2300  # 6.1 s of the quota, less the time gone by
-
-
-def alter(client: RawClient, *changes: Any, version: int = 1, validate_only: bool = False) -> list[int]:
-    """Each change is an entity and its quotas; the error codes."""
-    entries = [
-        {"entity": who, "ops": [{"key": k, "value": v or 0.0, "remove": v is None} for k, v in quotas.items()]}
-        for who, quotas in changes
-    ]
-    answer = client.ask("AlterClientQuotas", version, entries=entries, validate_only=validate_only)
-    answered = [{(part["entity_type"], part["entity_name"]) for part in entry["entity"]} for entry in answer["entries"]]
-    asked = [{(part["entity_type"], part["entity_name"]) for part in who} for who, _ in changes]
-    assert all(any(found <= who for who in asked) for found in answered)
-    assert all((entry["error_code"] == 0) == (entry["error_message"] is None) for entry in answer["entries"])
-    return [entry["error_code"] for entry in answer["entries"]]
 
 
 def test_an_entity_or_a_type_that_is_named_twice(cluster: FakeCluster, client: RawClient) -> None:
     """As Kafka does it: the first change of an entity is made and the error told; of a type the last name counts."""
     alice, bob = entity(user="alice"), entity(user="bob")
-    assert alter(client, (alice, {"producer_byte_rate": 1.0}), (alice, {"producer_byte_rate": 2.0})) == [
-        INVALID_REQUEST
-    ]
+
+    def alter(*changes: tuple[Any, float]) -> list[int]:
+        entries = [
+            {"entity": who, "ops": [{"key": "producer_byte_rate", "value": rate, "remove": False}]}
+            for who, rate in changes
+        ]
+        found = client.ask("AlterClientQuotas", 1, entries=entries, validate_only=False)["entries"]
+        assert all((entry["error_code"] == 0) == (entry["error_message"] is None) for entry in found)
+        assert all(part in who for entry, (who, _) in zip(found, changes, strict=False) for part in entry["entity"])
+        return [entry["error_code"] for entry in found]
+
+    assert alter((alice, 1.0), (alice, 2.0)) == [INVALID_REQUEST]
     assert cluster.quotas() == {"user 'alice'": {"producer_byte_rate": 1.0}}
-    assert alter(client, (alice + bob, {"producer_byte_rate": 3.0})) == [0]
+    assert alter((alice + bob, 3.0)) == [0]
     assert cluster.quotas() == {"user 'alice'": {"producer_byte_rate": 1.0}, "user 'bob'": {"producer_byte_rate": 3.0}}
 
 

@@ -1,13 +1,14 @@
 """FakeCluster with `replica_link`: followers that lag, as clients and tests see them."""
 
 import time
-from typing import Any
 
 import pytest
 
 from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
-from tests.testing.raw import RawClient, make_batch
+from tests.conformance.target import end_offset, fetch, part
+from tests.conformance.test_replication import moves, reassign, replicas_of, sizes
+from tests.testing.raw import RawClient, make_batch, produce_body
 
 MB = 1_000_000
 TIMED_OUT, NOT_ENOUGH, AFTER_APPEND, NOT_LEADER = 7, 19, 20, 6
@@ -23,49 +24,42 @@ def cluster(linked: FakeCluster) -> FakeCluster:
     return linked
 
 
-def post(client: RawClient, topic: str, acks: int = -1, timeout: float = 30) -> None:
-    data = [{"name": topic, "partition_data": [{"index": 0, "records": make_batch([b"a"])}]}]
-    client.post("Produce", 9, transactional_id=None, acks=acks, timeout_ms=round(timeout * 1000), topic_data=data)
+def post(client: RawClient, acks: int = -1, timeout: float = 30) -> None:
+    body = produce_body("t", make_batch([b"a"]), acks=acks, timeout_ms=round(timeout * 1000))
+    client.post("Produce", 9, **body)
 
 
 def error(client: RawClient) -> int:
-    (topic,) = client.answer("Produce", 9)["responses"]
-    found: int = topic["partition_responses"][0]["error_code"]
-    return found
+    return int(part(client.answer("Produce", 9))["error_code"])
 
 
-def in_sync(cluster: FakeCluster, topic: str = "t", broker: int = 1) -> list[int]:
+def in_sync(cluster: FakeCluster) -> list[int]:
+    with RawClient(cluster.bootstrap) as client:
+        return replicas_of(client, "t")[1]
+
+
+def size(cluster: FakeCluster, broker: int) -> dict[int, int]:
+    """Of the replica of partition 0 there."""
     with RawClient(cluster.bootstrap, broker) as client:
-        (found,) = client.ask("Metadata", 12, topics=[{"name": topic}])["topics"]
-    return sorted(found["partitions"][0]["isr_nodes"])
-
-
-def end(client: RawClient, topic: str = "t") -> int:
-    wanted = [{"name": topic, "partitions": [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]}]
-    found = client.ask("ListOffsets", 7, replica_id=-1, isolation_level=0, topics=wanted)
-    offset: int = found["topics"][0]["partitions"][0]["offset"]
-    return offset
+        return sizes(client, "t", [0])
 
 
 def test_acks_all_waits_for_followers_and_others_do_not(cluster: FakeCluster) -> None:
     """A consumer sees the record when the write is acknowledged; time that is moved on copies it."""
     cluster.create_topic("t", replication_factor=3)
     with RawClient(cluster.bootstrap) as one, RawClient(cluster.bootstrap) as other:
-        post(one, "t", acks=1)
+        post(one, acks=1)
         assert error(one) == 0
         one.set_timeout(0.2)
-        post(one, "t")
+        post(one)
         with pytest.raises(TimeoutError):
             one.receive()
-        fetched = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": MB}]
-        topics = [{"topic": "t", "partitions": fetched}]
-        answer = other.ask("Fetch", 11, max_wait_ms=0, min_bytes=0, max_bytes=MB, topics=topics)
-        (found,) = answer["responses"][0]["partitions"]
-        assert (found["high_watermark"], bytes(found["records"]), end(other)) == (0, b"", 0)
+        found = part(fetch(other, 11, "t"))
+        assert (found["high_watermark"], bytes(found["records"]), end_offset(other, "t")) == (0, b"", 0)
         cluster.advance(60)
         one.set_timeout(5)
         assert error(one) == 0
-        assert end(other) == 2
+        assert end_offset(other, "t") == 2
     assert cluster.replication(2)["SumReplicaLag"] == 0
 
 
@@ -75,7 +69,7 @@ def test_acknowledgements_come_by_themselves() -> None:
         cluster.create_topic("t", replication_factor=3)
         with RawClient(cluster.bootstrap) as client:
             for _ in range(3):
-                post(client, "t")
+                post(client)
                 assert error(client) == 0
         assert in_sync(cluster) == [1, 2, 3]
 
@@ -84,7 +78,7 @@ def test_a_write_that_is_not_copied_in_time_times_out(cluster: FakeCluster) -> N
     """The record stays in the log; the journal has the error."""
     cluster.create_topic("t", replication_factor=3)
     with RawClient(cluster.bootstrap) as client:
-        post(client, "t", timeout=0.05)
+        post(client, timeout=0.05)
         assert error(client) == TIMED_OUT
     assert len(cluster.batches("t")) == 1
     assert [batch.error_code for entry in cluster.journal("Produce") for batch in entry.batches] == [TIMED_OUT]
@@ -94,19 +88,19 @@ def test_below_the_minimum_writes_wait_or_are_refused(cluster: FakeCluster) -> N
     """What was under way gets no answer, what comes later is refused at once, and acks=1 goes on."""
     cluster.create_topic("t", replication_factor=2, config={"min.insync.replicas": "2"})
     with RawClient(cluster.bootstrap) as one, RawClient(cluster.bootstrap) as other:
-        post(one, "t", timeout=0.3)
+        post(one, timeout=0.3)
         cluster.wait(lambda cluster: len(cluster.batches("t")) == 1)
         cluster.stop(2)
         assert in_sync(cluster) == [1]
-        post(other, "t")
+        post(other)
         assert error(other) == NOT_ENOUGH
-        post(other, "t", acks=1)
+        post(other, acks=1)
         assert error(other) == 0
         assert error(one) == TIMED_OUT
         cluster.start(2)
         cluster.advance(200)
         assert in_sync(cluster) == [1, 2]
-        post(other, "t")
+        post(other)
         cluster.wait(lambda cluster: len(cluster.batches("t")) == 3)
         cluster.advance(200)
         assert error(other) == 0
@@ -117,26 +111,21 @@ def test_a_set_that_shrinks_before_the_answer(cluster: FakeCluster) -> None:
     """The batch was copied in time; then the follower fell behind: the write is appended, and refused."""
     cluster.create_topic("t", replication_factor=2, config={"min.insync.replicas": "2"})
     with RawClient(cluster.bootstrap) as client:
-        post(client, "t")
+        post(client)
         cluster.wait(lambda cluster: len(cluster.batches("t")) == 1)
         cluster.advance(1)
         cluster.fill("t", 0, MB, replicated=False)
         cluster.advance(100)
         assert error(client) == AFTER_APPEND
+        assert end_offset(client, "t") == 1
     assert in_sync(cluster) == [1]
-    assert end_of(cluster) == 1
-
-
-def end_of(cluster: FakeCluster) -> int:
-    with RawClient(cluster.bootstrap) as client:
-        return end(client)
 
 
 def test_a_leader_that_goes_answers_what_waits(cluster: FakeCluster) -> None:
     """The client asks the new leader, which has only what it had copied."""
     cluster.create_topic("t", replication_factor=2)
     with RawClient(cluster.bootstrap) as client:
-        post(client, "t")
+        post(client)
         cluster.wait(lambda cluster: len(cluster.batches("t")) == 1)
         assert cluster.move_leader("t") == 2
         assert error(client) == NOT_LEADER
@@ -145,7 +134,6 @@ def test_a_leader_that_goes_answers_what_waits(cluster: FakeCluster) -> None:
 
 
 def test_a_replica_out_of_sync_does_not_lead(cluster: FakeCluster) -> None:
-    """Metadata lists it as a replica only."""
     cluster.create_topic("t", replication_factor=2)
     cluster.stop(2)
     cluster.fill("t", 0, 100)
@@ -172,26 +160,6 @@ def test_a_paused_follower_fetches_nothing(cluster: FakeCluster) -> None:
     assert in_sync(cluster) == [1, 2]
 
 
-def moves(client: RawClient) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = client.ask("ListPartitionReassignments", 0, topics=None)["topics"]
-    return found
-
-
-def sizes(cluster: FakeCluster, broker: int) -> dict[tuple[str, int], int]:
-    with RawClient(cluster.bootstrap, broker) as client:
-        (directory,) = client.ask("DescribeLogDirs", 4, topics=None)["results"]
-    return {
-        (t["name"], p["partition_index"]): p["partition_size"] for t in directory["topics"] for p in t["partitions"]
-    }
-
-
-def reassign(client: RawClient, replicas: list[int] | None, topic: str = "t") -> int:
-    wanted = [{"name": topic, "partitions": [{"partition_index": 0, "replicas": replicas}]}]
-    (answer,) = client.ask("AlterPartitionReassignments", 1, topics=wanted)["responses"]
-    found: int = answer["partitions"][0]["error_code"]
-    return found
-
-
 def test_a_throttled_move_as_tools_see_it() -> None:
     """Moves, sizes, metrics; rates and lists act at once, set by any admin client or by the test."""
     with FakeCluster(replica_link=100 * MB) as cluster, RawClient(cluster.bootstrap) as client:
@@ -201,13 +169,12 @@ def test_a_throttled_move_as_tools_see_it() -> None:
             cluster.set_topic_config("t", f"{side}.replication.throttled.replicas", replicas)
             for broker in cluster.brokers:
                 cluster.set_broker_config(broker, f"{side}.replication.throttled.rate", str(2 * MB))
-        assert reassign(client, [1, 3]) == 0
+        assert reassign(client, "t", [1, 3]) == 0
         cluster.advance(12)
-        (moving,) = moves(client)
-        (partition,) = moving["partitions"]
-        assert (moving["name"], partition["adding_replicas"], partition["removing_replicas"]) == ("t", [3], [2])
-        assert sizes(cluster, 2) == {("t", 0): 60 * MB}
-        copied = sizes(cluster, 3)["t", 0]
+        (partition,) = moves(client)["t"]
+        assert (partition["adding_replicas"], partition["removing_replicas"]) == ([3], [2])
+        assert size(cluster, 2) == {0: 60 * MB}
+        copied = size(cluster, 3)[0]
         assert copied == pytest.approx(24 * MB, rel=0.15)
         metrics = cluster.replication(3)
         assert metrics["FollowerReplicationThrottledRate"] == pytest.approx(2 * MB, rel=0.3)
@@ -217,33 +184,16 @@ def test_a_throttled_move_as_tools_see_it() -> None:
         cluster.set_topic_config("t", "leader.replication.throttled.replicas", None)
         cluster.set_topic_config("t", "follower.replication.throttled.replicas", None)
         cluster.advance(3)
-        assert moves(client) == []
-        assert (sizes(cluster, 2), sizes(cluster, 3)) == ({}, {("t", 0): 60 * MB})
+        assert moves(client) == {}
+        assert (size(cluster, 2), size(cluster, 3)) == ({}, {0: 60 * MB})
         assert in_sync(cluster) == [1, 3]
-
-
-def test_a_move_that_takes_the_leader_away() -> None:
-    """Producers are told, and the new leader goes on where the old one was, sequence numbers included."""
-    with FakeCluster(replica_link=100 * MB) as cluster:
-        cluster.create_topic("t", replication_factor=1)
-        with RawClient(cluster.bootstrap) as client:
-            first = make_batch([b"a"], producer_id=7, epoch=0, sequence=0)
-            assert client.produce("t", first)["error_code"] == 0
-            assert reassign(client, [2]) == 0
-            cluster.wait(lambda cluster: cluster.leader("t")[0] == 2)
-            assert client.produce("t", first)["error_code"] == NOT_LEADER
-        with RawClient(cluster.bootstrap, 2) as client:
-            assert client.produce("t", first)["base_offset"] == 0, "a duplicate"
-            second = make_batch([b"b"], producer_id=7, epoch=0, sequence=1)
-            assert client.produce("t", second)["base_offset"] == 1
-        assert [record.value for record in cluster.log("t")] == [b"a", b"b"]
 
 
 def test_deleted_topics_are_forgotten(cluster: FakeCluster) -> None:
     """A write that waits for one gets an answer, and nothing is copied any more."""
     cluster.create_topic("t", replication_factor=3)
     with RawClient(cluster.bootstrap) as client, RawClient(cluster.bootstrap) as other:
-        post(client, "t")
+        post(client)
         cluster.wait(lambda cluster: len(cluster.batches("t")) == 1)
         other.ask("DeleteTopics", 5, topic_names=["t"], timeout_ms=1000)
         assert error(client) == 3
@@ -267,22 +217,21 @@ def test_without_a_link_nothing_ever_lags() -> None:
         cluster.set_broker_config(3, "follower.replication.throttled.rate", "0")
         cluster.fill("t", 0, 5 * MB, replicated=False)
         began = time.monotonic()
-        post(client, "t")
+        post(client)
         assert error(client) == 0
         assert time.monotonic() - began < 5
-        assert sizes(cluster, 2)["t", 0] > 5 * MB
-        assert reassign(client, [1, 3]) == 0
-        assert (moves(client), in_sync(cluster)) == ([], [1, 3])
+        assert size(cluster, 2)[0] > 5 * MB
+        assert reassign(client, "t", [1, 3]) == 0
+        assert (moves(client), in_sync(cluster)) == ({}, [1, 3])
         cluster.stop(2)
-        assert reassign(client, [2, 3]) == 0
-        assert moves(client)[0]["partitions"][0]["adding_replicas"] == [2]
+        assert reassign(client, "t", [2, 3]) == 0
+        assert moves(client)["t"][0]["adding_replicas"] == [2]
         cluster.start(2)
-        assert (moves(client), cluster.leader("t")[0]) == ([], 2)
+        assert (moves(client), cluster.leader("t")[0]) == ({}, 2)
         assert cluster.replication(3)["FollowerReplicationThrottledRate"] == 0
 
 
 def test_filling_what_cannot_be_filled(cluster: FakeCluster) -> None:
-    """Negative bytes, unknown places, no leader."""
     cluster.create_topic("t", replication_factor=1)
     with pytest.raises(ValueError, match="size: -1"):
         cluster.fill("t", 0, -1)

@@ -127,7 +127,6 @@ def test_no_text_shows_a_secret() -> None:
 
 
 def test_scram_agrees_with_rfc_7677(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The example of the RFC, byte by byte."""
     salt, nonce = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="), "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     monkeypatch.setattr(secrets, "token_bytes", lambda size: salt)
     monkeypatch.setattr(secrets, "token_urlsafe", lambda size: nonce)
@@ -170,16 +169,10 @@ def test_the_test_clients_half_of_scram_is_right() -> None:
         {"password": "wrong"},
         {"user": "nobody"},
         {"nonce": "x"},
-        {"binding": "eSws"},
-        {"binding": "!"},
-        {"proof": "!"},
-        {"proof": "AAAA"},
-        {"first": "y,,n=alice,r=abc"},
-        {"first": "p=tls-unique,,n=alice,r=abc"},
-        {"first": "n,a=bob,n=alice,r=abc"},
-        {"first": "n,,n=al=ice,r=abc"},
-        {"first": "n,,n=alice"},
-        {"first": ""},
+        *({"binding": binding} for binding in ("eSws", "!")),
+        *({"proof": proof} for proof in ("!", "AAAA")),
+        *({"first": f"{flag}n=alice,r=abc"} for flag in ("y,,", "p=tls-unique,,", "n,a=bob,")),
+        *({"first": first} for first in ("n,,n=al=ice,r=abc", "n,,n=alice", "")),
     ],
     ids=str,
 )

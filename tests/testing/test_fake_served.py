@@ -56,7 +56,6 @@ def start() -> Iterator[Start]:
 
 
 def test_faults_are_ordered_and_the_log_is_read_by_lines(start: Start) -> None:
-    """It ends with its input."""
     served = start('{"brokers": 1}')
     assert served.ask("create_topic", name="orders") is None
     served.ask("lose_acks", n=1)

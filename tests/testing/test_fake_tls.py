@@ -75,7 +75,6 @@ def test_confluent_kafka_logs_in_again(cluster: FakeCluster) -> None:
 
 @pytest.mark.filterwarnings("ignore:read_text is deprecated")
 def test_kafka_python_logs_in_with_a_token(cluster: FakeCluster) -> None:
-    """Another implementation, in pure Python."""
     kafka, oauth = kafka_python(), kafka_python("kafka.net.sasl.oauth")
 
     class Provider(oauth.AbstractTokenProvider):  # type: ignore[misc,name-defined]
@@ -190,7 +189,6 @@ def test_a_paused_broker_shakes_no_hands() -> None:
 
 
 def test_bytes_that_are_no_tls_end_their_connection_alone(cluster: FakeCluster) -> None:
-    """At once, and nothing has failed inside."""
     for data in (b"\0\0\0\1x", b"\x16\x03\x01\x00\x05hello", b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 5000):
         with RawClient(cluster.bootstrap) as client, hung_up():
             client.send_raw(data)
@@ -203,7 +201,6 @@ def test_bytes_that_are_no_tls_end_their_connection_alone(cluster: FakeCluster) 
 
 
 def test_a_process_of_its_own_has_certificates() -> None:
-    """Their files can be read by this one."""
     with FakeClusterProcess(1, tls=True) as cluster:
         context = ssl.create_default_context(cafile=cluster.ca_file)
         with RawClient(cluster.bootstrap, tls=context) as client:
@@ -211,7 +208,6 @@ def test_a_process_of_its_own_has_certificates() -> None:
 
 
 def test_no_certificates_without_tls() -> None:
-    """Each method says what is missing."""
     with FakeCluster(1) as cluster:
         for ask in (lambda: cluster.ca_file, lambda: cluster.client_files("a"), cluster.set_certificate):
             with pytest.raises(ValueError, match="give tls=True"):
@@ -219,7 +215,6 @@ def test_no_certificates_without_tls() -> None:
 
 
 def test_trustme_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the name of the extra."""
     monkeypatch.setitem(sys.modules, "trustme", None)
     with pytest.raises(ModuleNotFoundError, match=r"trustme: pip install 'safeproducer\[testing\]'"):
         FakeCluster(1, tls=True)

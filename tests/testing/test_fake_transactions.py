@@ -1,9 +1,6 @@
 """Transactions in a test: by all libraries; coordinators, leaders and time move, and answers are lost."""
 
-import random
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -14,7 +11,6 @@ from confluent_kafka.admin import AdminClient
 
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
-from safeproducer.testing.codec import WireError
 from tests.clusters import cluster_of
 from tests.conformance.test_clients import TRANSACTIONS
 from tests.conformance.test_transactions import ABORT, COMMIT, FENCED, INVALID_EPOCH, Tx
@@ -66,7 +62,6 @@ def test_every_library_commits_and_aborts(cluster: FakeCluster, work: Callable[[
 
 
 def test_what_is_open_is_shown(cluster: FakeCluster) -> None:
-    """Partitions, groups and since when."""
     cluster.create_topic("t")
     began = cluster.now()
     client = Producer(settings(cluster))
@@ -87,16 +82,20 @@ def test_what_is_open_is_shown(cluster: FakeCluster) -> None:
     reader.close()
 
 
+def bring(cluster: FakeCluster, broker: int, *names: str) -> None:
+    """Have this broker coordinate them."""
+    for name in names:
+        while cluster.move_coordinator(name) != broker:
+            pass
+
+
 @pytest.fixture
 def raw(cluster: FakeCluster) -> Iterator[Tx]:
     """One transactional producer of version 1, by raw requests to its coordinator, which leads its partition, too."""
     cluster.create_topic("t")
     with RawClient(cluster.bootstrap, cluster.leader("t")[0]) as client:
         made = Tx(client, "t")
-        while cluster.move_coordinator(made.id) != cluster.leader("t")[0]:
-            pass
-        while cluster.move_coordinator(made.group) != cluster.leader("t")[0]:
-            pass
+        bring(cluster, cluster.leader("t")[0], made.id, made.group)
         yield made
 
 
@@ -146,8 +145,7 @@ def test_a_coordinator_that_moves(cluster: FakeCluster, raw: Tx) -> None:
     assert raw.described()["error_code"] == NOT_COORDINATOR
     assert raw.client.ask("ListTransactions", 1)["transaction_states"] == []
     assert raw.write() == 0
-    while cluster.move_coordinator(raw.id) != cluster.leader("t")[0]:
-        pass
+    bring(cluster, cluster.leader("t")[0], raw.id)
     raw.end(COMMIT)
     assert len(cluster.log("t", isolation="read_committed")) == 2
 
@@ -157,17 +155,12 @@ def test_an_end_waits_for_a_leader(cluster: FakeCluster, raw: Tx) -> None:
     cluster.create_topic("u", replication_factor=1)
     raw.init()
     home = cluster.leader("t")[0]
-    while cluster.leader("u")[0] == home:
-        cluster.move_coordinator(raw.id)
-        cluster.create_topic("u2", replication_factor=1)
-        break
     away = cluster.leader("u")[0]
     assert away != home
     assert raw.add(topic="u") == 0
     assert raw.add() == 0
     assert raw.write() == 0
-    while cluster.move_coordinator(raw.id) != home:
-        pass
+    bring(cluster, home, raw.id)
     cluster.stop(away)
     assert raw.try_end(ABORT)["error_code"] == 0
     assert cluster.transactions()[raw.id].state == "PrepareAbort"
@@ -235,7 +228,6 @@ def test_a_wrong_isolation_is_refused(cluster: FakeCluster) -> None:
 
 
 def test_an_admin_client_sees_transactions(cluster: FakeCluster, raw: Tx) -> None:
-    """kafka-python lists and describes them."""
     raw.in_state("Ongoing")
     if not hasattr(kafka_python().KafkaAdminClient, "list_transactions"):
         pytest.skip("kafka-python 2 cannot list them")
@@ -249,113 +241,6 @@ def test_an_admin_client_sees_transactions(cluster: FakeCluster, raw: Tx) -> Non
     assert AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0}).list_topics(timeout=10).topics
 
 
-# ---- a program
-
-
-class Instance:
-    """One instance of a program that reads, transforms and writes in transactions, as confluent's documents have it."""
-
-    def __init__(self, cluster: FakeCluster, name: str) -> None:
-        self.cluster, self.name = cluster, name
-        self.stopped = threading.Event()
-        self.killed = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def join(self) -> None:
-        self.stopped.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive()
-
-    def _run(self) -> None:
-        while not self.stopped.is_set():
-            self.killed.clear()
-            with suppress(KafkaException):
-                self._work()
-
-    def _work(self) -> None:
-        reader = Consumer(
-            {
-                "bootstrap.servers": self.cluster.bootstrap,
-                "group.id": "program",
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "heartbeat.interval.ms": 200,
-                "session.timeout.ms": 6000,
-                "log_level": 0,
-            }
-        )
-        writer = Producer(settings(self.cluster, self.name, **{"transaction.timeout.ms": 10_000}))
-        writer.init_transactions(PATIENCE)
-        reader.subscribe(["in"])
-        try:
-            while not self.stopped.is_set() and not self.killed.is_set():
-                messages = [one for one in reader.consume(20, 0.1) if one.error() is None]
-                if messages:
-                    self._transform(reader, writer, messages)
-        finally:
-            reader.close()
-
-    def _transform(self, reader: Consumer, writer: Producer, messages: list[Any]) -> None:
-        writer.begin_transaction()
-        for message in messages:
-            writer.produce("out", message.value(), partition=message.partition())
-        positions = reader.position(reader.assignment())
-        try:
-            writer.send_offsets_to_transaction(positions, reader.consumer_group_metadata(), PATIENCE)
-            while True:
-                try:
-                    writer.commit_transaction(PATIENCE)
-                    return
-                except KafkaException as error:
-                    if not error.args[0].retriable():
-                        raise
-        except KafkaException as error:
-            if not error.args[0].txn_requires_abort():
-                raise
-            writer.abort_transaction(PATIENCE)
-            raise  # begins anew where the offsets are
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_consume_transform_produce(seed: int) -> None:
-    """Three instances, restarted at random, with rebalances, coordinators that move, and answers that are lost: readers
-    of committed records get each record once."""
-    rng, records, partitions = random.Random(seed), 600, 3
-    with cluster_of({"in": partitions, "out": partitions}, 3) as cluster:
-        writer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        for number in range(records):
-            writer.produce("in", b"%d" % number, partition=number % partitions)
-        assert writer.flush(PATIENCE) == 0
-        instances = [Instance(cluster, f"tx-{number}") for number in range(3)]
-
-        def read() -> list[bytes | None]:
-            found = [cluster.log("out", one, isolation="read_committed") for one in range(partitions)]
-            return [record.value for log in found for record in log]
-
-        deadline = time.monotonic() + 180
-        while len(read()) < records:
-            assert time.monotonic() < deadline, (len(read()), cluster.transactions(), cluster.groups())
-            trouble = rng.randrange(5)
-            if trouble == 0:
-                cluster.lose_acks(api=rng.choice(("EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "Produce")))
-            elif trouble == 1 and "program" in cluster.groups():
-                cluster.rebalance("program")
-            elif trouble == 2:
-                cluster.move_coordinator(rng.choice(("program", "tx-0", "tx-1", "tx-2")))
-            elif trouble == 3:
-                rng.choice(instances).killed.set()
-            time.sleep(rng.random() * 0.5)
-        for instance in instances:
-            instance.join()
-        assert Counter(read()) == Counter(b"%d" % number for number in range(records))
-        with suppress(WireError):
-            assert sorted(consumed(cluster, "out", partitions, records), key=lambda v: int(v or b"")) == [
-                b"%d" % number for number in range(records)
-            ]
-
-
 def test_markers_that_replicas_lack() -> None:
     """The end is prepared until they have them; a leader that begins without one writes it anew, and what was cut off
     the log is in no transaction."""
@@ -365,8 +250,7 @@ def test_markers_that_replicas_lack() -> None:
         follower = leader % 3 + 1
         with RawClient(cluster.bootstrap, leader) as client:
             tx = Tx(client, "t")
-            while cluster.move_coordinator(tx.id) != leader:
-                pass
+            bring(cluster, leader, tx.id)
             tx.in_state("Ongoing")
             cluster.pause(follower)
             assert tx.try_end(ABORT)["error_code"] == 0

@@ -20,7 +20,7 @@ from tests.conformance.test_transactions import ABORT, COMMIT, Tx
 from tests.testing.raw import RawClient
 
 SOON = 0.5
-Find = Callable[[Target, RawClient, str, int], None]
+Find = Callable[[Tx, Target, RawClient], None]
 
 real_begin, real_prepare, real_end = Transaction.begin, Transaction.prepare, Transaction.end
 real_admit = handlers.admit
@@ -67,53 +67,49 @@ def verified(request: Any, *place: Any) -> int:
 
 
 def taken(state: str) -> Find:
-    return lambda _, client, topic, version: suite.test_who_begins_anew_raises_the_epoch(
-        Tx(client, topic, version), state
-    )
+    return lambda tx, *_: suite.test_who_begins_anew_raises_the_epoch(tx, state)
 
 
-def ends_of_version_two(_: Target, client: RawClient, topic: str, __: int) -> None:
-    suite.test_ends_of_version_two(client, topic, "Ongoing", COMMIT, 0)
+def of_version_two(test: Callable[..., None], *row: Any) -> Find:
+    return lambda tx, _, client: test(Tx(client, tx.topic, 5), *row)
 
 
-def strangers(_: Target, client: RawClient, topic: str, version: int) -> None:
-    suite.test_strangers(Tx(client, topic, version), "Ongoing", {"producer_epoch": 7}, suite.FENCED)
-
-
-def late_end(_: Target, client: RawClient, topic: str, __: int) -> None:
-    suite.test_a_late_end(Tx(client, topic, 5))
-
-
-def readers(cluster: Target, client: RawClient, topic: str, version: int) -> None:
-    suite.test_what_readers_see(cluster, client, Tx(client, topic, version))
-
-
-def all_markers(cluster: Target, client: RawClient, topic: str, version: int) -> None:
-    suite.test_markers(cluster, client, Tx(client, topic, version))
+def readers(tx: Tx, cluster: Target, client: RawClient) -> None:
+    suite.test_what_readers_see(cluster, client, tx)
 
 
 def offsets(committed: bool) -> Find:
-    def find(_: Target, client: RawClient, topic: str, version: int) -> None:
-        tx = Tx(client, topic, version)
-        assert test_groups.commit(client, topic, 1, group_id=tx.group) == 0
+    def find(tx: Tx, _: Target, client: RawClient) -> None:
+        assert test_groups.commit(client, tx.topic, 1, group_id=tx.group) == 0
         tx.in_state("Empty")
-        suite.test_offsets_of_a_transaction(tx, client, topic, committed)
+        suite.test_offsets_of_a_transaction(tx, client, tx.topic, committed)
 
     return find
 
 
-def offsets_outside(_: Target, client: RawClient, topic: str, version: int) -> None:
-    tx = Tx(client, topic, version)
+def offsets_outside(tx: Tx, *_: object) -> None:
     tx.in_state("Empty")
     suite.test_offsets_of_a_group_that_was_not_added(tx, 4, suite.ABORTABLE)
 
 
-def outside(_: Target, client: RawClient, topic: str, version: int) -> None:
-    suite.test_a_batch_outside_a_transaction(Tx(client, topic, version), "Empty", 11, suite.ABORTABLE)
+ends_of_version_two = of_version_two(suite.test_ends, "Ongoing", COMMIT, (0, 0))
+late_end = of_version_two(suite.test_a_late_end)
 
 
-def too_long(_: Target, client: RawClient, topic: str, __: int) -> None:
-    suite.test_a_transaction_that_takes_too_long(client, topic)
+def strangers(tx: Tx, *_: object) -> None:
+    suite.test_strangers(tx, "Ongoing", {"producer_epoch": 7}, suite.FENCED)
+
+
+def all_markers(tx: Tx, cluster: Target, client: RawClient) -> None:
+    suite.test_markers(cluster, client, tx)
+
+
+def outside(tx: Tx, *_: object) -> None:
+    suite.test_a_batch_outside_a_transaction(tx, "Empty", 11, suite.ABORTABLE)
+
+
+def too_long(tx: Tx, _: Target, client: RawClient) -> None:
+    suite.test_a_transaction_that_takes_too_long(client, tx.topic)
 
 
 PLANTS: dict[str, tuple[Find, Any, str, Any]] = {
@@ -150,6 +146,6 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_suite_finds_a_planted_bug(cluster: Target, bug: str, version: int) -> None:
     find, owner, name, planted = PLANTS[bug]
     with cluster.connect() as client:
-        find(cluster, client, cluster.topic(2), version)
+        find(Tx(client, cluster.topic(2), version), cluster, client)
         with mock.patch.object(owner, name, planted), pytest.raises((AssertionError, ConnectionError)):
-            find(cluster, client, cluster.topic(2), version)
+            find(Tx(client, cluster.topic(2), version), cluster, client)

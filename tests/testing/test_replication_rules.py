@@ -341,7 +341,6 @@ def test_a_move_ends_with_an_election_where_the_leader_goes(play: Play) -> None:
 
 
 def test_a_move_back_drops_the_new_replica(play: Play) -> None:
-    """Ending a move leaves what was there before."""
     play.add([1, 2], size=20 * MB)
     play.throttle(0)
     play.move([1, 3])

@@ -32,7 +32,6 @@ CLIENTS = {"kafka 1": 3, "aiokafka": 7, "kafka-python": 9, "librdkafka": 10, "ja
 
 
 def record_batch(count: int = 3, producer_id: int = 4711, epoch: int = 2, sequence: int = 70, codec: int = 0) -> bytes:
-    """A record batch as kafka-python builds it."""
     builder = oracle_records.DefaultRecordBatchBuilder(2, codec, False, producer_id, epoch, sequence, 1 << 20)
     for offset in range(count):
         builder.append(offset, timestamp=1_700_000_000_000, key=b"k", value=b"v" * 50, headers=[("h", b"1")])
@@ -367,7 +366,6 @@ def test_schemas_are_those_of_kafka() -> None:
 
 @pytest.mark.skipif(not list(KAFKA_JARS), reason="no Kafka in .cache: scripts/test brings it")
 def test_schemas_are_taken_from_the_jar_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody edited the file by hand."""
     made = script("schemas")
     before = made.FILE.read_text(encoding="utf-8")
     monkeypatch.setattr(made, "FILE", tmp_path / "schemas.json")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from safeproducer.spark import slot
+from safeproducer.spark.errors import Failure, KafkaWriteError
 from safeproducer.spark.options import Options
-from safeproducer.spark.worker_producers import producers
+from safeproducer.spark.task import Task, write_task
+from safeproducer.spark.worker_producers import WorkerProducer, producers
 from safeproducer.testing import FakeCluster
 
 MakeOptions = Callable[..., Options]
@@ -50,6 +53,26 @@ def options(cluster: FakeCluster) -> MakeOptions:
         return quiet(Options.parse(given if topic is None else {**given, "topic": topic}))
 
     return make
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[WorkerProducer]:
+    """What tasks of this test write with."""
+    found, begin = list[WorkerProducer](), WorkerProducer.begin
+
+    def noted(worker: WorkerProducer) -> None:
+        found.append(worker)
+        begin(worker)
+
+    monkeypatch.setattr(WorkerProducer, "begin", noted)
+    return found
+
+
+def failure_of(batches: Iterable[pa.RecordBatch], options: Options, task: Task, match: str | None = None) -> Failure:
+    """Of a task that raises."""
+    with pytest.raises(KafkaWriteError, match=match) as raised:
+        write_task(batches, options, task)
+    return raised.value.failure
 
 
 def quiet(options: Options) -> Options:

@@ -73,14 +73,17 @@ CAUSES: list[tuple[str, Any, BadRow]] = [
 ]
 
 
+@pytest.mark.parametrize(("count", "at"), [(1, 0), (100_000, 77_777)], ids=["alone", "of 100 000"])
 @pytest.mark.parametrize(("column", "bad", "expected"), CAUSES, ids=lambda part: str(part)[:20])
-def test_a_bad_row_alone(column: str, bad: Any, expected: BadRow, cluster: FakeCluster, options: MakeOptions) -> None:
-    """It is named with its cause, and nothing is sent."""
-    found = failure([with_bad(1, 0, 0, column, bad)], options(topic=None))
-    assert found.bad_rows == (BadRow(5, 0, *list(vars(expected).values())[2:]),)
-    assert (found.codes, found.rows, found.delivered) == ({expected.cause: 1}, 1, 0)
-    assert (found.not_written, found.unknown, found.reason) == (1, 0, None)
-    assert [cluster.log("rows", partition) for partition in range(3)] == [[], [], []]
+def test_a_bad_row_of_one_arrow_batch(
+    column: str, bad: Any, expected: BadRow, count: int, at: int, cluster: FakeCluster, options: MakeOptions
+) -> None:
+    """It alone is named, with its cause, and nothing is sent."""
+    found = failure([with_bad(count, at, 0, column, bad)], options(topic=None))
+    assert found.bad_rows == (BadRow(5, at, *list(vars(expected).values())[2:]),)
+    assert (found.codes, found.rows, found.delivered) == ({expected.cause: 1}, count, 0)
+    assert (found.not_written, found.unknown, found.reason) == (count, 0, None)
+    assert numbers(cluster) == []
 
 
 @pytest.mark.parametrize(("column", "bad", "expected"), CAUSES, ids=lambda part: str(part)[:20])
@@ -95,17 +98,6 @@ def test_a_bad_row_among_good_rows(
     assert numbers(cluster) == list(range(2000))
     write_task([full(1000, 2000)], options(topic=None), TASK)  # the cure
     assert numbers(cluster) == list(range(3000))
-
-
-@pytest.mark.parametrize(("column", "bad", "expected"), CAUSES, ids=lambda part: str(part)[:20])
-def test_a_bad_row_among_a_hundred_thousand(
-    column: str, bad: Any, expected: BadRow, cluster: FakeCluster, options: MakeOptions
-) -> None:
-    """In one Arrow batch: it alone is named, and no row is sent."""
-    found = failure([with_bad(100_000, 77_777, 0, column, bad)], options(topic=None))
-    assert found.bad_rows == (BadRow(5, 77_777, *list(vars(expected).values())[2:]),)
-    assert (found.codes, found.delivered, found.not_written) == ({expected.cause: 1}, 0, 100_000)
-    assert numbers(cluster) == []
 
 
 def test_ten_bad_rows_are_named_and_all_counted(cluster: FakeCluster, options: MakeOptions) -> None:

@@ -97,7 +97,6 @@ def test_blocks_are_bounded() -> None:
 
 
 def test_halves_have_all_rows() -> None:
-    """In their order."""
     block = Block("t", 3, [b"a", b"b", b"c"], [None, b"k", None], [1, 2, 1])
     first, second = halves(block)
     assert first == Block("t", 3, [b"a"], [None], [1])

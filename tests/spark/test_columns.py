@@ -20,7 +20,6 @@ STRING = [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int
 
 
 def log(cluster: FakeCluster, topic: str = "rows", partitions: int = 3) -> list[Any]:
-    """All records, in the order of their values."""
     records = chain.from_iterable(cluster.log(topic, partition) for partition in range(partitions))
     return sorted(records, key=lambda record: record.value or b"")
 

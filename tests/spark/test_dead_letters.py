@@ -23,7 +23,7 @@ from safeproducer.spark.row_check import CLOCKS, TopicFacts, batch_bytes, check
 from safeproducer.spark.task import Task, write_task
 from safeproducer.testing import FakeCluster
 from tests.spark.arrow import HEADERS, batch, numbers, rows
-from tests.spark.conftest import MakeOptions
+from tests.spark.conftest import MakeOptions, failure_of
 
 TASK = Task(5, 0, "the-query", 7)
 TO_TOPIC = {"safeproducer_spark_bad_rows": "topic", "safeproducer_spark_bad_rows_topic": "dead"}
@@ -82,7 +82,6 @@ def test_a_bad_row_goes_to_the_dead_letter_topic_and_all_others_to_theirs(
 
 
 def test_skipped_rows_are_counted_by_code(cluster: FakeCluster, options: MakeOptions) -> None:
-    """Nothing else is written of them."""
     many = asked([None, 9, None, -1] + [None] * 400)
     totals = write_task([many, batch([b"x" * 2_000_000])], options(**SKIP), TASK)
     assert numbers(cluster) == [n for n in range(404) if n not in (1, 3)]
@@ -140,22 +139,19 @@ def test_batches_that_are_too_large_have_no_bad_row(cluster: FakeCluster, option
     ("most", "bad", "fails"),
     [("2%", 100, False), ("2%", 101, True), ("2%, 0", 20, False), ("2%,0", 21, True), ("3", 3, False), ("3", 4, True)],
 )
-def test_more_bad_rows_than_allowed_fail_the_task(
-    most: str, bad: int, fails: bool, cluster: FakeCluster, options: MakeOptions
-) -> None:
-    """As without the option: named and counted."""
+def test_more_bad_rows_than_allowed_fail_the_task(most: str, bad: int, fails: bool, options: MakeOptions) -> None:
     sent = [asked([99] * bad + [None] * (500 - bad)), rows(500, 500)]
     made = options(**TO_TOPIC, safeproducer_spark_bad_rows_max=most)
     if not fails:
         assert write_task(sent, made, TASK).bad_rows == {"no_such_partition": bad}
         return
-    with pytest.raises(KafkaWriteError) as raised:
-        write_task(sent, made, TASK)
-    failure = raised.value.failure
+    failure = failure_of(sent, made, TASK)
     assert failure.codes == {"no_such_partition": bad}
     assert [row.row for row in failure.bad_rows] == list(range(min(bad, 10)))
     assert failure.delivered + failure.not_written == failure.rows
-    assert f"{bad} of {failure.rows} rows are bad, and safeproducer.spark.bad.rows.max allows" in str(raised.value)
+    assert f"{bad} of {failure.rows} rows are bad, and safeproducer.spark.bad.rows.max allows" in str(
+        KafkaWriteError(failure)
+    )
 
 
 def test_a_number_fails_before_anything_goes_to_the_dead_letter_topic(
@@ -181,14 +177,11 @@ def test_no_good_row_at_all(most: str, cluster: FakeCluster, options: MakeOption
 def test_a_dead_letter_topic_that_cannot_be_written_fails_the_task(
     why: str, cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its name and the error of the broker."""
     monkeypatch.setattr("safeproducer.spark.topic_limits.APPEARS_WITHIN", 0.2)
     made = options(**{**TO_TOPIC, "safeproducer_spark_bad_rows_topic": "missing" if why == "gone" else "dead"})
     if why == "refuses":
         cluster.fail_next("Produce", 29, 10_000, topic="dead")
-    with pytest.raises(KafkaWriteError) as raised:
-        write_task([rows(0, 500), asked([99], 500)], made, TASK)
-    failure = raised.value.failure
+    failure = failure_of([rows(0, 500), asked([99], 500)], made, TASK)
     assert (repr("missing") if why == "gone" else "the dead-letter topic 'dead' cannot be written") in failure.reason
     assert failure.codes
     assert failure.delivered + failure.not_written + failure.unknown == failure.rows == 501
@@ -398,7 +391,6 @@ def test_what_fits_is_whole() -> None:
     [(Decimal("0.01"), 0, 0), (Decimal("0.01"), 1, 1), (Decimal("0.01"), 100, 1), (Decimal("0.01"), 101, 2), (3, 1, 3)],
 )
 def test_a_share_of_few_rows_lets_one_be_bad(most: Decimal | int, rows: int, allowed: int) -> None:
-    """A number counts as it is."""
     assert BadRows("skip", None, most).allowed(rows) == allowed
 
 
@@ -412,7 +404,6 @@ def test_groups_get_smaller_and_keep_the_order() -> None:
 
 
 def parsed(**given: Any) -> BadRows:
-    """With underscores for dots."""
     more = {f"safeproducer.spark.{name.replace('_', '.')}": text for name, text in given.items()}
     return Options.parse({"kafka.bootstrap.servers": "localhost:1", "topic": "orders", **more}).bad_rows
 
@@ -434,7 +425,6 @@ def test_a_task_may_always_have_some_bad_rows() -> None:
 
 @pytest.mark.parametrize(("text", "most"), [("1%", "0.01"), ("0.5 %", "0.005"), ("0", 0), ("20", 20), ("100%", "1")])
 def test_the_options(text: str, most: str | int) -> None:
-    """A number or a share."""
     assert parsed() == BadRows("fail", None, Decimal("0.01"))
     expected = most if isinstance(most, int) else Decimal(most)
     assert parsed(bad_rows="Topic", bad_rows_topic="dead", bad_rows_max=text) == BadRows("topic", "dead", expected)
@@ -459,19 +449,16 @@ def test_the_options(text: str, most: str | int) -> None:
     ids=str,
 )
 def test_mistakes_in_the_options(given: dict[str, str], sentence: str) -> None:
-    """Named before any task."""
     with pytest.raises(Exception, match=sentence):
         parsed(**given)
 
 
 def test_totals_of_bad_rows_travel() -> None:
-    """As Arrow, and back."""
     totals = TaskTotals(1, 2, bad_rows={"a": 3, "b": 1})
     assert TaskTotals.from_row(totals.to_arrow().to_pylist()[0]) == totals
 
 
 def test_a_share_counts_in_the_end() -> None:
-    """Before it, so many rows may be bad."""
     aside = Aside(BadRows("skip"), TASK)
     for row in range(bad_rows.BEFORE_A_SHARE_COUNTS):
         aside.rows.add(BadRow(5, row, None, None, None, None, "x"))

@@ -93,7 +93,6 @@ class Frame:
 
 
 def test_the_sink_returns_a_report_tells_it_and_passes_it_on() -> None:
-    """One report, by all three ways."""
     kept: list[BatchReport] = []
     sink = SafeProducerSink(OPTIONS, on_batch=kept.append)
     with capture_logs() as logs:
@@ -104,7 +103,6 @@ def test_the_sink_returns_a_report_tells_it_and_passes_it_on() -> None:
 
 
 def test_a_data_frame_at_hand_has_neither_batch_nor_query() -> None:
-    """`write()` is for no stream."""
     report = SafeProducerSink(OPTIONS).write(Frame(totals()))  # type: ignore[arg-type]
     assert (report.batch_id, report.query_id, report.delivered) == (None, None, 5)
 
@@ -145,7 +143,6 @@ def test_jobs_say_what_they_write() -> None:
 
 
 def test_writers_are_limited_by_coalescing() -> None:
-    """And not otherwise."""
     few, many = Frame(totals()), Frame(totals())
     SafeProducerSink({**OPTIONS, "safeproducer.spark.max.writers": "2"}).write(few)  # type: ignore[arg-type]
     SafeProducerSink(OPTIONS).write(many)  # type: ignore[arg-type]
@@ -166,7 +163,6 @@ def test_the_sink_leaves_out_what_is_not_written(options: dict[str, Any], writte
 
 
 def test_no_column_is_left_out_where_all_are_written() -> None:
-    """Spark plans nothing more."""
     frame = Frame(totals())
     SafeProducerSink(OPTIONS).write(frame)  # type: ignore[arg-type]
     assert (frame.renamed, frame.selected) == ((), ())
@@ -180,7 +176,6 @@ def test_the_sink_cannot_count_a_copy_of_which_nobody_tells(speculation: str, ma
 
 
 def test_no_door_counts_what_retries_may_write_twice() -> None:
-    """Without idempotence nobody hears of it."""
     options = {**OPTIONS, "kafka.acks": "1", "safeproducer.spark.on.batch": f"{__name__}:keep"}
     SafeProducerSink(options).write(Frame(totals()))  # type: ignore[arg-type]
     SafeProducerDataSource(options).streamWriter(VALUES, overwrite=False).commit(messages(totals()), 9)
@@ -188,7 +183,6 @@ def test_no_door_counts_what_retries_may_write_twice() -> None:
 
 
 def test_notes_are_told_once_over_all_micro_batches() -> None:
-    """Of options, columns and session."""
     schema = StructType([*VALUES.fields, StructField("topic", StringType())])
     sink = SafeProducerSink({**OPTIONS, "kafka.send.buffer.bytes": "1"})
     with capture_logs() as logs:
@@ -200,7 +194,6 @@ def test_notes_are_told_once_over_all_micro_batches() -> None:
 
 
 def test_wrong_columns_are_refused_before_any_task() -> None:
-    """No row has moved."""
     frame = Frame(totals(), schema=StructType([StructField("value", LongType())]))
     frame.mapInArrow = pytest.fail  # type: ignore[assignment, method-assign]
     with pytest.raises(ConfigurationError, match="'value' is of type bigint"):
@@ -208,7 +201,6 @@ def test_wrong_columns_are_refused_before_any_task() -> None:
 
 
 def test_a_sink_can_be_pickled_for_spark_connect() -> None:
-    """With its options and callback."""
     copy = pickle.loads(pickle.dumps(SafeProducerSink(OPTIONS, on_batch=keep)))  # noqa: S301 - our own bytes
     copy.write(Frame(totals()))
     assert [report.rows for report in REPORTS] == [5]
@@ -263,7 +255,6 @@ def test_queries_have_accounts_of_their_own_and_few_are_kept() -> None:
 
 
 def test_a_batch_write_is_reported_without_a_query() -> None:
-    """`df.write`."""
     source = SafeProducerDataSource({**OPTIONS, "safeproducer.spark.on.batch": f"{__name__}:keep"})
     source.writer(VALUES, overwrite=False).commit(messages(totals(), query=None))
     assert [(report.batch_id, report.query_id) for report in REPORTS] == [(None, None)]
@@ -299,7 +290,6 @@ def test_a_commit_without_tasks_is_none_of_these() -> None:
 
 
 def test_overwriting_is_refused() -> None:
-    """For a batch write, as by Spark's own sink."""
     with pytest.raises(ConfigurationError, match=r'mode\("append"\)'):
         SafeProducerDataSource(OPTIONS).writer(VALUES, overwrite=True)
 
@@ -334,7 +324,6 @@ def test_a_task_returns_totals_query_and_notes(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_worker_with_little_address_space_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the figure, before it dies."""
     context = SimpleNamespace(getLocalProperty={}.get, partitionId=lambda: 0, attemptNumber=lambda: 0)
     monkeypatch.setattr(query_account, "_context", lambda: context)
     monkeypatch.setattr(query_account, "_told", set())
@@ -350,7 +339,6 @@ def test_a_worker_with_little_address_space_is_told_once(monkeypatch: pytest.Mon
 
 
 def test_outside_a_task_there_is_nothing_to_write() -> None:
-    """The functions of tasks say so."""
     with pytest.raises(RuntimeError, match="inside a task of Spark"):
         query_account.write(iter([]), Options.parse(OPTIONS), "run")
 

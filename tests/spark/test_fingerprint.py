@@ -96,7 +96,6 @@ CHANGED: list[Row] = [
 
 @pytest.mark.parametrize("change", CHANGED)
 def test_each_column_counts(change: Row) -> None:
-    """Also where two columns change places."""
     assert of([BASE]) != of([{**BASE, **change}])
 
 

@@ -11,12 +11,10 @@ from safeproducer import spark
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
-    """In a Python of its own."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_importing_loads_neither_pyspark_nor_pyarrow() -> None:
-    """Nor do the options, which are pure."""
     done = run(
         "import sys, safeproducer, safeproducer.spark, safeproducer.spark.options\n"
         "print(sorted({name.partition('.')[0] for name in sys.modules} & {'pyspark', 'pyarrow', 'pandas', 'numpy'}))"
@@ -100,6 +98,5 @@ def test_a_data_source_that_spark_found_says_the_same(spoilt: str, said: str) ->
 
 
 def test_an_unknown_name_is_no_attribute() -> None:
-    """As of any module."""
     with pytest.raises(AttributeError, match="has no attribute 'Sink'"):
         _ = spark.Sink

@@ -14,14 +14,28 @@ from safeproducer.spark.options import Options
 BROKERS = {"kafka.bootstrap.servers": "localhost:1"}
 BARE = Options.parse(BROKERS).config
 
+UNCHANGED = {
+    "acks": ("all", "1", "0"),
+    "batch.size": ("2147483647",),
+    "client.dns.lookup": ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+    "client.id": ("orders",),
+    "compression.type": ("none", "gzip", "snappy", "lz4", "zstd"),
+    "connections.max.idle.ms": ("540000",),
+    "delivery.timeout.ms": ("1", "2147483647"),
+    "enable.idempotence": ("false",),
+    "enable.metrics.push": ("false",),
+    "linger.ms": ("0", "50000"),
+    "max.in.flight.requests.per.connection": ("1", "1000000"),
+    "retries": ("0", "2147483647"),
+    "retry.backoff.max.ms": ("300000",),
+    "socket.connection.setup.timeout.ms": ("1000", "2147483647"),
+    "metadata.recovery.strategy": ("none", "rebootstrap"),
+}
 CASES = [
-    ("acks", "all", {"acks": "all"}),
+    *((name, value, {name: value}) for name, values in UNCHANGED.items() for value in values),
     ("acks", "-1", {"acks": "all"}),
-    ("acks", "1", {"acks": "1"}),
-    ("acks", "0", {"acks": "0"}),
     ("batch.size", "0", {"batch.size": "1"}),
     ("batch.size", " 131072 ", {"batch.size": "131072"}),
-    ("batch.size", "2147483647", {"batch.size": "2147483647"}),
     ("bootstrap.servers", " a:9092,b:9093 ", {"bootstrap.servers": "a:9092,b:9093"}),
     ("buffer.memory", "1", {"queue.buffering.max.kbytes": "1", "queue.buffering.max.messages": "0"}),
     ("buffer.memory", "1025", {"queue.buffering.max.kbytes": "2", "queue.buffering.max.messages": "0"}),
@@ -31,46 +45,17 @@ CASES = [
         str(2_147_483_647 * 1024),
         {"queue.buffering.max.kbytes": "2147483647", "queue.buffering.max.messages": "0"},
     ),
-    ("client.dns.lookup", "use_all_dns_ips", {"client.dns.lookup": "use_all_dns_ips"}),
-    (
-        "client.dns.lookup",
-        "resolve_canonical_bootstrap_servers_only",
-        {"client.dns.lookup": "resolve_canonical_bootstrap_servers_only"},
-    ),
-    ("client.id", "orders", {"client.id": "orders"}),
     ("compression.gzip.level", "9", {}),
     ("compression.lz4.level", "12", {}),
     ("compression.zstd.level", "0", {}),
-    *(("compression.type", codec, {"compression.type": codec}) for codec in ("none", "gzip", "snappy", "lz4", "zstd")),
-    ("connections.max.idle.ms", "540000", {"connections.max.idle.ms": "540000"}),
     ("connections.max.idle.ms", "-1", {"connections.max.idle.ms": "0"}),
-    ("delivery.timeout.ms", "1", {"delivery.timeout.ms": "1"}),
-    ("delivery.timeout.ms", "2147483647", {"delivery.timeout.ms": "2147483647"}),
-    ("enable.idempotence", "false", {"enable.idempotence": "false"}),
     ("enable.idempotence", "TRUE", {"enable.idempotence": "true"}),
-    ("enable.metrics.push", "false", {"enable.metrics.push": "false"}),
-    ("linger.ms", "0", {"linger.ms": "0"}),
-    ("linger.ms", "50000", {"linger.ms": "50000"}),
     ("max.block.ms", "0", {"safeproducer.max.block.ms": "0"}),
     ("max.block.ms", "9223372036854775807", {"safeproducer.max.block.ms": "9223372036854775807"}),
-    *(
-        (name, number, {name: number})
-        for name, number in (
-            ("max.in.flight.requests.per.connection", "1"),
-            ("max.in.flight.requests.per.connection", "1000000"),
-            ("retries", "0"),
-            ("retries", "2147483647"),
-            ("retry.backoff.max.ms", "300000"),
-            ("socket.connection.setup.timeout.ms", "1000"),
-            ("socket.connection.setup.timeout.ms", "2147483647"),
-        )
-    ),
     ("max.request.size", "1000", {"message.max.bytes": "1000"}),
     ("max.request.size", "1000000000", {"message.max.bytes": "1000000000"}),
     ("metadata.max.age.ms", "1", {"topic.metadata.refresh.interval.ms": "1"}),
     ("metadata.max.age.ms", "3600000", {"topic.metadata.refresh.interval.ms": "3600000"}),
-    ("metadata.recovery.strategy", "none", {"metadata.recovery.strategy": "none"}),
-    ("metadata.recovery.strategy", "rebootstrap", {"metadata.recovery.strategy": "rebootstrap"}),
     ("partitioner.class", "", {}),
     (
         "partitioner.class",
@@ -118,7 +103,6 @@ def test_every_translated_setting_is_tried() -> None:
 
 
 def test_the_table_names_settings_that_exist() -> None:
-    """Of librdkafka, or of this library."""
     named = {name for translation in TRANSLATED.values() for name in translation.becomes}
     assert named <= {*PRODUCER_PROPERTIES, *OWN_SETTINGS, "client.dns.lookup"}
 
@@ -151,7 +135,6 @@ def test_the_first_pause_is_at_most_the_longest(first: str, longest: str, expect
 
 
 def test_keys_are_not_ignored_beside_a_named_partitioner() -> None:
-    """As in Java, whichever comes first."""
     for names in (("class", "ignore.keys"), ("ignore.keys", "class")):
         values = {"class": "murmur2", "ignore.keys": "true"}
         given = {f"kafka.partitioner.{name}": values[name] for name in names}
@@ -191,7 +174,6 @@ def test_keys_are_not_ignored_beside_a_named_partitioner() -> None:
     ],
 )
 def test_a_value_that_cannot_keep_its_meaning_is_refused(name: str, value: str, said: str) -> None:
-    """By name, value and way out."""
     with pytest.raises(ConfigurationError, match=said) as caught:
         Options.parse({**BROKERS, f"kafka.{name}": value})
     assert str(caught.value).startswith(f"setting 'kafka.{name}' = {value!r}: ")
@@ -199,7 +181,6 @@ def test_a_value_that_cannot_keep_its_meaning_is_refused(name: str, value: str, 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refused_setting_says_why_and_the_way_out(name: str) -> None:
-    """Unless it is empty, as Java's defaults are."""
     with pytest.raises(ConfigurationError) as caught:
         Options.parse({**BROKERS, f"kafka.{name}": "x"})
     shown = "***" if "***" in str(caught.value) else "'x'"
@@ -209,7 +190,6 @@ def test_a_refused_setting_says_why_and_the_way_out(name: str) -> None:
 
 
 def test_settings_without_effect_are_told_in_one_sentence() -> None:
-    """With the reason, and change nothing."""
     options = Options.parse({**BROKERS, **{f"kafka.{name}": "x" for name in WITHOUT_EFFECT}})
     assert options.config == BARE
     told = next(note for note in options.notes if note.startswith("without effect here: "))

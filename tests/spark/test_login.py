@@ -18,21 +18,19 @@ from safeproducer.testing import FakeCluster
 from safeproducer.testing.fake.state.sasl import Credentials
 from tests.contract.support import poll_until
 from tests.spark.arrow import numbers, rows
-from tests.spark.conftest import end_producers, quiet
+from tests.spark.conftest import end_producers, failure_of, quiet
 
 TASK = Task(0, 0)
 
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[FakeCluster]:
-    """One broker that knows one user."""
     with FakeCluster(brokers=1, users={"alice": "right"}) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def cluster(secured: FakeCluster) -> Iterator[FakeCluster]:
-    """With the topic `rows`."""
     secured.reset()
     secured._state.access.credentials = Counting("right")
     secured.create_topic("rows", 3)
@@ -41,7 +39,6 @@ def cluster(secured: FakeCluster) -> Iterator[FakeCluster]:
 
 
 def options(cluster: FakeCluster, password: str) -> Options:
-    """With alice's login."""
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     return quiet(
         Options.parse(
@@ -57,11 +54,9 @@ def options(cluster: FakeCluster, password: str) -> Options:
 
 
 def failure(cluster: FakeCluster, batches: Iterator[pa.RecordBatch], password: str) -> tuple[Failure, float]:
-    """Of the task, and how long it took."""
     began = clock.monotonic()
-    with pytest.raises(KafkaWriteError, match="brokers refuse the login of ") as raised:
-        write_task(batches, options(cluster, password), TASK)
-    return raised.value.failure, clock.monotonic() - began
+    found = failure_of(batches, options(cluster, password), TASK, "brokers refuse the login of ")
+    return found, clock.monotonic() - began
 
 
 class Counting(Credentials):
@@ -128,7 +123,7 @@ def test_a_login_that_works_again_within_three_seconds_ends_nothing(cluster: Fak
 
 
 def test_one_refusal_ends_no_task_whose_broker_throttles_it_and_answers_late(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, begun: list[WorkerProducer]
 ) -> None:
     """It was of a former login, and nothing tells that the next one was taken."""
     seen: list[tuple[bool, bool]] = []
@@ -138,9 +133,6 @@ def test_one_refusal_ends_no_task_whose_broker_throttles_it_and_answers_late(
         seen.append((task._worker.login_refused is not None, bool(task._worker.throttled)))
         real(task, patience)
 
-    begun: list[WorkerProducer] = []
-    begin = WorkerProducer.begin
-    monkeypatch.setattr(WorkerProducer, "begin", lambda worker: (begun.append(worker), begin(worker))[1])
     monkeypatch.setattr(attempt.Attempt, "_ask", ask)
     monkeypatch.setattr(pace, "ASK_AFTER", 0.3)
     monkeypatch.setattr(attempt, "_ANSWER", 0.2)

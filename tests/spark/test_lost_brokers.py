@@ -13,10 +13,10 @@ from safeproducer.runtime import clock
 from safeproducer.spark import attempt, pace, topic_limits
 from safeproducer.spark.errors import KafkaWriteError
 from safeproducer.spark.task import Task, write_task
-from safeproducer.spark.worker_producers import producers
+from safeproducer.spark.worker_producers import WorkerProducer, producers
 from safeproducer.testing import FakeCluster
 from tests.spark.arrow import numbers, rows
-from tests.spark.conftest import MakeOptions
+from tests.spark.conftest import MakeOptions, failure_of
 
 TASK = Task(0, 0)
 
@@ -31,38 +31,27 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def with_a_break(happens: object, more: int = 100) -> Iterator[pa.RecordBatch]:
-    """100 rows, then `happens()`, then `more`."""
     yield rows(0, 100)
     happens()  # type: ignore[operator]
     yield rows(100, more)
 
 
 @pytest.mark.parametrize("way", ["stop", "pause"])
-def test_brokers_that_go_away_end_the_task(way: str, cluster: FakeCluster, options: MakeOptions) -> None:
+def test_brokers_that_go_away_end_the_task(
+    way: str, cluster: FakeCluster, options: MakeOptions, begun: list[WorkerProducer]
+) -> None:
     """Long before the deadline, whether they refuse connections or only say nothing; the counts are true."""
 
     def gone() -> None:
-        kafka = next(iter(active)).kafka
-        assert kafka.flush(10) == 0
+        assert begun[0].kafka.flush(10) == 0
         for broker in cluster.brokers:
             getattr(cluster, way)(broker)
 
-    active: list[attempt.WorkerProducer] = []
-    begin = attempt.WorkerProducer.begin
-
-    def noting(worker: attempt.WorkerProducer) -> None:
-        active.append(worker)
-        begin(worker)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attempt.WorkerProducer, "begin", noting)
-        try:
-            with pytest.raises(KafkaWriteError, match="no broker of") as raised:
-                write_task(with_a_break(gone), options(safeproducer_spark_deadline=60), TASK)
-        finally:
-            for broker in cluster.brokers:
-                (cluster.start if way == "stop" else cluster.resume)(broker)
-    failure = raised.value.failure
+    try:
+        failure = failure_of(with_a_break(gone), options(safeproducer_spark_deadline=60), TASK, "no broker of")
+    finally:
+        for broker in cluster.brokers:
+            (cluster.start if way == "stop" else cluster.resume)(broker)
     assert failure.codes == {"unreachable": 100}
     assert failure.host in str(failure.reason)
     assert (failure.rows, failure.delivered) == (200, 100)
@@ -106,9 +95,7 @@ def test_a_topic_that_was_deleted_ends_the_task_with_its_name(cluster: FakeClust
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     for done in admin.delete_topics(["rows"]).values():
         done.result(10)
-    with pytest.raises(KafkaWriteError) as raised:
-        write_task([rows(100, 100)], options(), TASK)
-    failure = raised.value.failure
+    failure = failure_of([rows(100, 100)], options(), TASK)
     assert (failure.rows, failure.delivered) == (100, 0)
     assert "topic 'rows' cannot be used" in str(failure.reason)
     assert failure.codes == {"UNKNOWN_TOPIC_OR_PART": 100}
@@ -118,8 +105,6 @@ def test_a_topic_that_was_deleted_ends_the_task_with_its_name(cluster: FakeClust
 def test_a_leader_that_moves_and_a_broker_that_restarts_fail_no_task(
     cluster: FakeCluster, options: MakeOptions
 ) -> None:
-    """They are client errors that were survived."""
-
     def trouble() -> None:
         cluster.move_leader("rows", 0)
         cluster.cut()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any
 
@@ -33,51 +33,23 @@ def test_no_story_loses_a_row_or_writes_it_twice() -> None:
 Steps = Generator[Any, Any, Any]
 
 
-def read_before_init(sink: ExactlyOnce, slot: int, batch: int, query: str) -> Steps:
-    found = yield Step.READ
-    yield Step.INIT
-    if found is not None and is_written(found, sink, slot, batch, query):
-        return
-    yield Marker(batch, query, (yield Step.WRITE))
+def in_order(*script: Any) -> Callable[..., Steps]:
+    """An attempt in these steps; "leave" ends it where the marker says that it has nothing to do."""
 
+    def attempt(sink: ExactlyOnce, slot: int, batch: int, query: str) -> Steps:
+        found, rows = None, Print()
+        for step in script:
+            if step == "leave":
+                if found is not None and is_written(found, sink, slot, batch, query):
+                    return
+            elif step is Step.READ:
+                found = yield step
+            elif step is Step.WRITE:
+                rows = yield step
+            else:
+                yield Marker(batch, query, rows) if step is Marker else step
 
-def no_init(sink: ExactlyOnce, slot: int, batch: int, query: str) -> Steps:
-    found = yield Step.READ
-    if found is not None and is_written(found, sink, slot, batch, query):
-        return
-    yield Marker(batch, query, (yield Step.WRITE))
-
-
-def without_marker(sink: ExactlyOnce, slot: int, batch: int, query: str) -> Steps:
-    yield Step.INIT
-    yield Step.READ
-    yield Step.WRITE
-    yield "commit"
-
-
-def marker_behind_the_rows(sink: ExactlyOnce, slot: int, batch: int, query: str) -> Steps:
-    yield Step.INIT
-    found = yield Step.READ
-    if found is not None and is_written(found, sink, slot, batch, query):
-        return
-    rows = yield Step.WRITE
-    yield "commit"
-    yield Marker(batch, query, rows)
-
-
-def marker_before_the_rows(sink: ExactlyOnce, slot: int, batch: int, query: str) -> Steps:
-    yield Step.INIT
-    found = yield Step.READ
-    if found is not None and is_written(found, sink, slot, batch, query):
-        return
-    yield Marker(batch, query, Print())
-    yield Step.WRITE
-    yield "commit"
-
-
-def unread(sink: ExactlyOnce, slot: int, batch: int, query: str) -> Steps:
-    yield Step.INIT
-    yield Marker(batch, query, (yield Step.WRITE))
+    return attempt
 
 
 def takes_over_from_all(sink: ExactlyOnce, slot: int, batch: int, query: str) -> Steps:
@@ -90,13 +62,14 @@ def takes_over_from_all(sink: ExactlyOnce, slot: int, batch: int, query: str) ->
     yield Marker(batch, query, (yield Step.WRITE))
 
 
+READ = (Step.INIT, Step.READ, "leave")
 WRONG = {
-    "the marker is read before init": Rules(steps=read_before_init),
-    "no init": Rules(steps=no_init),
-    "no marker": Rules(steps=without_marker),
-    "the marker commits behind the rows": Rules(steps=marker_behind_the_rows),
-    "the marker commits before the rows": Rules(steps=marker_before_the_rows),
-    "the marker is not read": Rules(steps=unread),
+    "the marker is read before init": Rules(steps=in_order(Step.READ, Step.INIT, "leave", Step.WRITE, Marker)),
+    "no init": Rules(steps=in_order(Step.READ, "leave", Step.WRITE, Marker)),
+    "no marker": Rules(steps=in_order(Step.INIT, Step.READ, Step.WRITE, "commit")),
+    "the marker commits behind the rows": Rules(steps=in_order(*READ, Step.WRITE, "commit", Marker)),
+    "the marker commits before the rows": Rules(steps=in_order(*READ, Marker, Step.WRITE, "commit")),
+    "the marker is not read": Rules(steps=in_order(Step.INIT, Step.WRITE, Marker)),
     "a session commits again": Rules(commits_again=True),
     "one transactional.id for each worker": Rules(transactional_id=lambda _, slot, dice: f"worker-{dice.random()}"),
     "slots are not in the group": Rules(group=lambda sink: sink.sink_id, claims="no"),
@@ -113,7 +86,6 @@ WRONG = {
 
 @pytest.mark.parametrize("rules", WRONG.values(), ids=WRONG.keys())
 def test_a_wrong_rule_is_found(rules: Rules) -> None:
-    """By the same stories."""
     assert any(play(seed, rules, expire=seed % 2 == 1) for seed in range(STORIES))
 
 
@@ -121,7 +93,6 @@ def test_a_wrong_rule_is_found(rules: Rules) -> None:
 
 
 def ended(found: Marker | None, rows: Print, batch: int = 5) -> tuple[list[object], Any]:
-    """The steps of an attempt, and how it ended."""
     protocol, taken, answer = steps(SINK, 1, batch, "query"), list[object](), None
     while True:
         try:
@@ -163,7 +134,6 @@ def test_a_slot_that_others_took_over_at_this_micro_batch_does_not_take_over() -
 
 @pytest.mark.parametrize(("rows", "told"), [(Print(4, 7), "gives 4 rows"), (Print(3, 8), "with another content")])
 def test_a_replay_that_differs_is_told_with_slot_batch_and_counts(rows: Print, told: str) -> None:
-    """By the count, or the sum alone."""
     with pytest.raises(NonDeterministicReplay, match=told) as raised:
         ended(Marker(5, "query", Print(3, 7)), rows)
     error = raised.value
@@ -171,7 +141,6 @@ def test_a_replay_that_differs_is_told_with_slot_batch_and_counts(rows: Print, t
 
 
 def test_a_marker_comes_back_from_its_text() -> None:
-    """With numbers of 64 bits."""
     marker = Marker(2**40, "a-b", Print(10**9, 2**64 - 1))
     assert Marker.of(marker.batch, marker.text(), SINK) == marker
     assert Marker.of(-1001, "", SINK) is None
@@ -224,7 +193,6 @@ def test_a_run_begins_where_the_slots_are(before: int, found: list[Marker | None
 
 @pytest.mark.parametrize(("before", "found", "batch", "told"), BAD)
 def test_a_run_that_cannot_know_is_refused(before: int, found: list[Marker | None], batch: int, told: str) -> None:
-    """In one sentence with the way out."""
     with pytest.raises(ConfigurationError, match=told) as raised:
         check_start(SINK, before, found, batch, "query")
     assert "adopt.from" in str(raised.value)

@@ -121,7 +121,6 @@ def test_a_function_that_fails_ends_the_task(name: str, said: str, cluster: Fake
 
 
 def test_prometheus_reads_what_a_worker_delivered(cluster: FakeCluster, options: MakeOptions) -> None:
-    """By the function that the document has."""
     assert write_task([rows(0, 321)], options(**on_worker(export)), TASK).delivered == 321
     ((server, thread),) = SERVED
     try:
@@ -135,9 +134,7 @@ def test_prometheus_reads_what_a_worker_delivered(cluster: FakeCluster, options:
     assert sum(float(line.rpartition(" ")[2]) for line in sent) == 321, told[:2000]
 
 
-def test_a_collector_gets_what_a_worker_delivered(
-    cluster: FakeCluster, options: MakeOptions, collected: list[tuple[str, bytes]]
-) -> None:
+def test_a_collector_gets_what_a_worker_delivered(options: MakeOptions, collected: list[tuple[str, bytes]]) -> None:
     """By OTLP: the count of records, and a span for each."""
     assert write_task([rows(0, 321)], options(**on_worker(push)), TASK).delivered == 321
     (worker,) = producers._idle.values()
@@ -145,7 +142,6 @@ def test_a_collector_gets_what_a_worker_delivered(
 
 
 def counted(collected: list[tuple[str, bytes]]) -> float:
-    """Records by the newest metrics."""
     bodies = [body for path, body in list(collected) if path == "/v1/metrics"]
     total = 0.0
     for of_resource in ExportMetricsServiceRequest.FromString(bodies[-1]).resource_metrics if bodies else ():
@@ -156,6 +152,5 @@ def counted(collected: list[tuple[str, bytes]]) -> float:
 
 
 def spans(collected: list[tuple[str, bytes]]) -> int:
-    """All that were told."""
     told = [ExportTraceServiceRequest.FromString(body) for path, body in list(collected) if path == "/v1/traces"]
     return sum(len(scope.spans) for one in told for resource in one.resource_spans for scope in resource.scope_spans)

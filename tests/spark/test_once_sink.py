@@ -29,7 +29,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 
 def slots(*how: str) -> Frame:
-    """A micro-batch whose tasks ended so."""
     return Frame(*(totals(number, slot=one, rows_before=0, ids_used=0) for number, one in enumerate(how)))
 
 
@@ -82,8 +81,6 @@ def test_what_has_no_name_for_its_rows_is_refused(asked: list[tuple[Any, ...]]) 
 
 
 def test_spark_connect_raises_where_it_has_no_context(asked: list[tuple[Any, ...]]) -> None:
-    """As it does."""
-
     class Session:
         conf = type("Conf", (), {"get": staticmethod(lambda _, default: default)})
 
@@ -99,13 +96,11 @@ def test_spark_connect_raises_where_it_has_no_context(asked: list[tuple[Any, ...
 
 
 def test_speculation_is_refused(asked: list[tuple[Any, ...]]) -> None:
-    """Copies would fence each other."""
     frame = Frame(totals(), **{"spark.speculation": "true"})
     with pytest.raises(ConfigurationError, match=r"'spark.speculation' = 'true': copies of a task fence each other"):
         SafeProducerSink(ONCE)(frame, 0)  # type: ignore[arg-type]
 
 
 def test_the_data_source_refuses_it() -> None:
-    """Before any row."""
     with pytest.raises(ConfigurationError, match=r"Pass a SafeProducerSink to foreachBatch"):
         SafeProducerDataSource(ONCE).streamWriter(VALUES, overwrite=False)

@@ -18,7 +18,6 @@ def test_the_tables_are_those_of_the_code() -> None:
 
 
 def test_every_setting_of_java_is_listed_once() -> None:
-    """As the first cell of a row, or in one."""
     rows = re.findall(r"^\| (`.*?`) \|", TEXT, re.MULTILINE)
     listed = [name for cell in rows for name in re.findall(r"`([^`]+)`", cell)]
     assert sorted(name for name in listed if name not in options.SINK_OPTIONS and name != "kafka.") == sorted(

@@ -30,7 +30,6 @@ def parse(**options: Any) -> Options:
 
 
 def refusal(given: dict[str, Any]) -> str:
-    """The sentence."""
     with pytest.raises(ConfigurationError) as caught:
         Options.parse(given)
     assert "\n" not in str(caught.value)
@@ -224,7 +223,6 @@ def test_a_wrong_option_is_refused_with_the_way_out(given: dict[str, Any], said:
     ],
 )
 def test_options_that_contradict_each_other_are_refused(given: dict[str, str], said: str) -> None:
-    """Both are named."""
     assert said in refusal({**BROKERS, **given})
 
 
@@ -318,5 +316,4 @@ def test_what_contradicts_exactly_once_is_refused(name: str, value: str | None, 
 
 
 def test_bad_rows_may_be_said_to_fail() -> None:
-    """As they do."""
     assert Options.parse(once(**{"safeproducer.spark.bad.rows": "fail"})).exactly_once is not None

@@ -15,7 +15,6 @@ KB = 1024
 
 
 def test_a_few_bytes_may_always_be_under_way() -> None:
-    """Whatever brokers have taken so far."""
     found = Pace(60.0, 0.0)
     found.sent(AT_ONCE // KB, AT_ONCE)
     assert found.is_to_look()

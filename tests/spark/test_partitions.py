@@ -52,7 +52,6 @@ def some_keys(count: int) -> list[bytes]:
 
 
 def test_the_reference_is_javas() -> None:
-    """By the values of Kafka's own test."""
     assert {key: javas(key) for key in OF_KAFKA} == OF_KAFKA
 
 

@@ -148,7 +148,6 @@ PLANTS: dict[str, tuple[Callable[[], AbstractContextManager[object]], Find]] = {
 
 @pytest.mark.parametrize("bug", PLANTS)
 def test_a_planted_bug_is_found(bug: str, cluster: FakeCluster, options: MakeOptions) -> None:
-    """By the test that passes without it."""
     plant, find = PLANTS[bug]
     with plant(), pytest.raises((AssertionError, ExceptionGroup, KafkaWriteError)):
         find(cluster, options)

@@ -17,7 +17,6 @@ OPTIONS = Options("t", {})
 
 
 def tasks(*ids: int) -> list[TaskTotals]:
-    """One task for each producer ID."""
     return [
         TaskTotals(number, 0, "host", known, "new", (known,), 1, 1, 1, 3, {f"topic-{number}": TopicTotals(1, 1, 3)})
         for number, known in enumerate(ids)
@@ -26,7 +25,6 @@ def tasks(*ids: int) -> list[TaskTotals]:
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, to be changed."""
     times = [1000.0]
     monkeypatch.setattr(clock, "monotonic", lambda: times[0])
     return times

@@ -52,7 +52,6 @@ def test_a_schema_is_registered_unless_it_is_there(served: Registry) -> None:
     ],
 )
 def test_what_cannot_be_written_is_refused(served: Registry, schema: dict[str, Any] | None, said: str) -> None:
-    """With the subject and a way out."""
     if schema is not None:
         served.add("orders-value", {"schemaType": "AVRO", **schema})
     with pytest.raises(ConfigurationError, match=said) as raised:

@@ -9,7 +9,6 @@ from safeproducer.spark.report import BatchReport, IdRate, TaskTotals, TopicTota
 
 
 def task(partition: int, rows: int = 10, *, topic: str = "orders", **fields: Any) -> TaskTotals:
-    """A task that wrote `rows` rows of 5 bytes."""
     return TaskTotals(
         partition,
         fields.pop("attempt", 0),
@@ -30,7 +29,6 @@ def task(partition: int, rows: int = 10, *, topic: str = "orders", **fields: Any
 
 
 def report(*tasks: TaskTotals, rate: IdRate | None = None) -> BatchReport:
-    """Of these tasks."""
     return BatchReport.of(tasks, 7, "query", rate or IdRate(), 0.0)
 
 
@@ -82,7 +80,6 @@ def test_ids_an_hour_go_on_over_micro_batches() -> None:
 
 
 def test_a_report_goes_into_json() -> None:
-    """The sums over the topics are in it."""
     text = json.dumps(report(task(0, throttled={1: 0.5})).as_dict())
     assert json.loads(text)["rows"] == 10
     assert json.loads(text)["topics"] == {"orders": {"rows": 10, "delivered": 10, "bytes": 50}}

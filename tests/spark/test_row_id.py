@@ -191,7 +191,6 @@ def checked(fields: Sequence[tuple[str, Any]], row_id: str) -> object:
     ],
 )
 def test_a_column_that_is_not_there_or_no_text_is_refused(name: str, kind: Any, sentence: str) -> None:
-    """On the driver."""
     with pytest.raises(ConfigurationError, match=sentence):
         checked([("value", StringType()), (name, kind)], "column:Event")
 
@@ -215,6 +214,5 @@ def test_the_column_of_the_ids_goes_to_the_tasks() -> None:
 
 @pytest.mark.parametrize("text", ["", "row", "column:", "columns:event", "position:x"])
 def test_other_values_are_refused(text: str) -> None:
-    """With both forms."""
     with pytest.raises(ConfigurationError, match="it must be position, or column:NAME"):
         checked([("value", StringType())], text)

@@ -54,7 +54,6 @@ def interrupted(*_: Any) -> None:
 
 
 def ignored(part: Columns, row: int) -> Any:
-    """Nobody asks for these reports."""
     return lambda *_: None
 
 

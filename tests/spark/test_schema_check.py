@@ -15,7 +15,6 @@ HEADERS = t.ArrayType(t.StructType().add("key", t.StringType()).add("value", t.B
 
 
 def schema(**columns: t.DataType) -> t.StructType:
-    """Columns by name."""
     return t.StructType([t.StructField(name, kind) for name, kind in columns.items()])
 
 
@@ -36,7 +35,6 @@ def test_all_columns_that_are_written_pass_without_a_word() -> None:
 
 
 def test_ignored_columns_are_named_with_what_they_cost() -> None:
-    """And a column that the option beats."""
     told = check_schema(schema(**ALL, offset=t.LongType(), timestampType=t.IntegerType()), TO_TOPIC, data_source=True)
     assert told == (
         "the column 'topic' is not used: the option topic = 'orders' wins",
@@ -74,7 +72,6 @@ def test_ignored_columns_are_named_with_what_they_cost() -> None:
 def test_a_column_that_cannot_be_written_is_refused(
     columns: dict[str, t.DataType], options: Options, said: str
 ) -> None:
-    """By column, type and way out, in one line."""
     with pytest.raises(ConfigurationError, match=said) as caught:
         check_schema(schema(**columns), options, data_source=True)
     assert "\n" not in str(caught.value)
@@ -91,20 +88,17 @@ def test_two_columns_of_one_name_are_refused() -> None:
 
 
 def conf(**settings: str) -> dict[str, str]:
-    """Of a session, by names with underscores."""
     return {name.replace("_", "."): value for name, value in settings.items()}
 
 
 @pytest.mark.parametrize("data_source", [False, True])
 def test_a_session_as_it_comes_passes_without_a_word(data_source: bool) -> None:
-    """Spark's defaults."""
     settings = conf(spark_python_worker_reuse="true", spark_speculation="False")
     assert check_session({}.get, TO_TOPIC, data_source=data_source) == ()
     assert check_session(settings.get, TO_TOPIC, data_source=data_source) == ()
 
 
 def test_a_session_that_takes_producer_ids_is_told_with_the_cure() -> None:
-    """Workers that are not used again."""
     settings = conf(spark_python_worker_reuse="false")
     (reuse,) = check_session(settings.get, TO_TOPIC, data_source=False)
     assert reuse.startswith("spark.python.worker.reuse=false: each task")
@@ -121,7 +115,6 @@ def test_speculation_is_told_and_refused_where_spark_fails() -> None:
 
 
 def test_the_data_source_says_that_it_cannot_limit_its_writers() -> None:
-    """The same options are for both doors."""
     options = Options(topic="orders", config={}, max_writers=2)
     assert check_session({}.get, options, data_source=False) == ()
     (told,) = check_session({}.get, options, data_source=True)

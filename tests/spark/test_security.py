@@ -63,7 +63,6 @@ def token() -> Any:
 
 
 def parsed(settings: dict[str, str]) -> Options:
-    """Under `kafka.`, with brokers."""
     return Options.parse({f"kafka.{name}": text for name, text in {"bootstrap.servers": "x:1", **settings}.items()})
 
 
@@ -74,7 +73,6 @@ def native(options: Options) -> None:
 
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
-    """Of brokers and clients."""
     return trustme.CA()
 
 
@@ -215,14 +213,12 @@ def test_a_function_that_gives_no_token_ends_the_task_at_once(answer: Any) -> No
     ],
 )
 def test_a_login_that_is_none_is_refused(settings: dict[str, str], said: str) -> None:
-    """On the driver."""
     with pytest.raises(ConfigurationError) as caught:
         parsed({"security.protocol": "SASL_SSL", **settings})
     assert said in str(caught.value)
 
 
 def test_a_setting_that_the_protocol_does_not_use_is_told() -> None:
-    """Java ignores it, too."""
     options = parsed({"sasl.jaas.config": LOGIN, "ssl.keystore.type": "JKS", "ssl.key.password": "marker"})
     assert options.secrets == {}
     assert options.config == parsed({}).config
@@ -359,7 +355,6 @@ def test_a_key_store_in_pkcs12_is_loaded(pem: dict[str, str], tmp_path: Path) ->
 
 
 def test_authorities_of_the_system_are_told() -> None:
-    """They are not those of Java."""
     (told,) = parsed(TLS).notes
     assert told.startswith("kafka.ssl.truststore.location is not set: ")
 

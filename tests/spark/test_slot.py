@@ -50,7 +50,6 @@ def once(cluster: FakeCluster, options: MakeOptions) -> Once:
 
 
 def attempt(options: Options, batches: Sequence[pa.RecordBatch], number: int = 0, batch_id: int = 0) -> TaskTotals:
-    """Of slot 1."""
     return write_task(iter(batches), options, Task(1, number, "query", batch_id, "run"))
 
 
@@ -135,31 +134,37 @@ class Killed(BaseException):
 STEPS: list[Any] = [Step.INIT, Step.READ, Step.WRITE, Marker]
 
 
+def at(monkeypatch: pytest.MonkeyPatch, step: Any, happens: Callable[[], object], *, behind: bool = False) -> None:
+    """What happens before a session carries out this step, or behind it. Sessions that begin then are left alone."""
+    carry_out = slot._Session.carry_out
+
+    def stopped(session: slot._Session, command: Any) -> Any:
+        here = command is step or (isinstance(command, Marker) and step is Marker)
+        if not here:
+            return carry_out(session, command)
+        answer = carry_out(session, command) if behind else None
+        with monkeypatch.context() as patch:
+            patch.setattr(slot._Session, "carry_out", carry_out)
+            happens()
+        return answer if behind else carry_out(session, command)
+
+    monkeypatch.setattr(slot._Session, "carry_out", stopped)
+
+
+def die(*_: object) -> None:
+    raise Killed
+
+
 @pytest.mark.parametrize("behind", [False, True], ids=["before", "behind"])
 @pytest.mark.parametrize("step", STEPS, ids=["init", "read", "write", "commit"])
 def test_an_attempt_that_is_killed_at_a_step(
     cluster: FakeCluster, once: Once, monkeypatch: pytest.MonkeyPatch, step: Any, behind: bool
 ) -> None:
     """And the next one goes on. Nothing is closed: what is open stays so until then."""
-    carry_out = slot._Session.carry_out
-
-    def killed(session: slot._Session, command: Any) -> Any:
-        here = command is step or (isinstance(command, Marker) and step is Marker)
-        if here and not behind:
-            raise Killed
-        answer = carry_out(session, command)
-        if here:
-            raise Killed
-        return answer
-
     left: list[slot._Session] = []
-
-    def dead(session: slot._Session) -> None:
-        left.append(session)
-
     with monkeypatch.context() as patch:
-        patch.setattr(slot._Session, "carry_out", killed)
-        patch.setattr(slot._Session, "close", dead)
+        at(patch, step, die, behind=behind)
+        patch.setattr(slot._Session, "close", lambda *sessions: left.extend(sessions))
         with pytest.raises(Killed):
             attempt(once(), ROWS)
     is_there = step is Marker and behind
@@ -174,21 +179,11 @@ def test_an_attempt_that_is_killed_at_a_step(
 def test_an_attempt_that_was_stopped_and_goes_on_behind_the_next_one(
     cluster: FakeCluster, once: Once, monkeypatch: pytest.MonkeyPatch, step: Any
 ) -> None:
-    """It fences the other, or is fenced; nothing is there twice."""
-    carry_out, ended = slot._Session.carry_out, list[TaskTotals]()
-
-    def stopped(session: slot._Session, command: Any) -> Any:
-        if command is step or (isinstance(command, Marker) and step is Marker):
-            with monkeypatch.context() as patch:
-                patch.setattr(slot._Session, "carry_out", carry_out)
-                ended.append(attempt(once(), ROWS, 1))
-        return carry_out(session, command)
-
-    monkeypatch.setattr(slot._Session, "carry_out", stopped)
-    if step is Step.INIT:
+    """It fences the other, or is fenced, and has nothing to write; nothing is there twice."""
+    ended = list[TaskTotals]()
+    at(monkeypatch, step, lambda: ended.append(attempt(once(), ROWS, 1)))
+    if step in (Step.INIT, Step.READ):
         assert attempt(once(), ROWS).slot == "already_there"
-    elif step is Step.READ:
-        assert attempt(once(), ROWS).slot == "already_there"  # it is fenced, and has nothing to write
     else:
         with pytest.raises(
             KafkaWriteError, match=r"another writer took over slot 1 of safeproducer.spark.sink.id=sink"
@@ -230,36 +225,25 @@ def test_rows_that_fail_end_the_attempt_and_are_not_written(cluster: FakeCluster
     assert seen(cluster) == WHOLE
 
 
+@pytest.mark.parametrize(("ends", "fail"), [(False, 1), (True, 2)], ids=["one process", "processes that end"])
 def test_a_topic_that_takes_smaller_batches_and_comes_later(
-    cluster: FakeCluster, once: Once, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster, once: Once, monkeypatch: pytest.MonkeyPatch, ends: bool, fail: int
 ) -> None:
-    """Another producer would end the transaction: the next attempt knows from the start how large batches may be."""
-    monkeypatch.setattr(slot, "_names", set())
+    """Another producer would end the transaction: the next attempt knows from the start how large batches may be. One
+    that remembers nothing, as Spark ends each process in which a task failed, makes smaller batches the second time."""
     cluster.create_topic("small", 1, config={"max.message.bytes": "5000"})
     later = [batch([b"1-"], topic=["rows"]), batch([b"x" * 400] * 50, topic=["small"] * 50)]
-    with pytest.raises(KafkaWriteError, match="OUTGROWN"):
-        attempt(once(None), later)
-    assert attempt(once(None), later, 1).slot == "written"
+    for number in range(fail + 1):
+        if ends or number == 0:
+            monkeypatch.setattr(slot, "_names", set())
+        if number < fail:
+            with pytest.raises(KafkaWriteError, match="OUTGROWN"):
+                attempt(once(None), later, number)
+    assert attempt(once(None), later, fail).slot == "written"
     assert (seen(cluster), len(cluster.log("small", isolation="read_committed"))) == ([1], 50)
 
 
-def test_a_topic_that_takes_smaller_batches_and_comes_later_in_processes_that_end(
-    cluster: FakeCluster, once: Once, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As Spark ends each one in which a task failed: the next attempt remembers nothing, and makes smaller batches."""
-    cluster.create_topic("small", 1, config={"max.message.bytes": "5000"})
-    later = [batch([b"1-"], topic=["rows"]), batch([b"x" * 400] * 50, topic=["small"] * 50)]
-    for number in range(2):
-        monkeypatch.setattr(slot, "_names", set())
-        with pytest.raises(KafkaWriteError, match="OUTGROWN"):
-            attempt(once(None), later, number)
-    monkeypatch.setattr(slot, "_names", set())
-    assert attempt(once(None), later, 2).slot == "written"
-
-
 def test_what_spark_raises_in_the_middle_ends_the_attempt(cluster: FakeCluster, once: Once) -> None:
-    """An upstream task failed; its error goes on."""
-
     def broken() -> Iterator[pa.RecordBatch]:
         yield rows(0, 60)
         raise ValueError("as planned")
@@ -408,20 +392,15 @@ def test_a_driver_that_takes_over_with_other_slots_ends_what_those_before_have_o
     cluster: FakeCluster, once: Once, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task of the former driver stood still with its rows sent, and goes on behind the first rows of the new one."""
-    carry_out = slot._Session.carry_out
     start(once(), 0)
     write_all(once(), 0)
     other = {"safeproducer_spark_slots": "1", "safeproducer_spark_adopt_from": "1"}
 
-    def stopped(session: slot._Session, command: Any) -> Any:
-        if isinstance(command, Marker):
-            with monkeypatch.context() as patch:
-                patch.setattr(slot._Session, "carry_out", carry_out)
-                start(once(**other), 1)
-                write_task(iter([rows(10, 2)]), once(**other), Task(0, 0, "query", 1, "run"))
-        return carry_out(session, command)
+    def takes_over() -> None:
+        start(once(**other), 1)
+        write_task(iter([rows(10, 2)]), once(**other), Task(0, 0, "query", 1, "run"))
 
-    monkeypatch.setattr(slot._Session, "carry_out", stopped)
+    at(monkeypatch, Marker, takes_over)
     with pytest.raises(KafkaWriteError, match=r"another writer took over slot 1"):
         write_task(iter([rows(11, 1)]), once(), Task(1, 0, "query", 1, "run"))
     assert seen(cluster) == [0, 1, 10, 11]
@@ -431,16 +410,13 @@ def test_a_driver_that_is_refused_fences_nobody(
     cluster: FakeCluster, once: Once, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With another number of slots, by mistake, while a task writes."""
-    carry_out = slot._Session.carry_out
     start(once(), 0)
 
-    def stopped(session: slot._Session, command: Any) -> Any:
-        if isinstance(command, Marker):
-            with pytest.raises(ConfigurationError, match="has 2 slots"):
-                start(once(safeproducer_spark_slots="1"), 0)
-        return carry_out(session, command)
+    def refused() -> None:
+        with pytest.raises(ConfigurationError, match="has 2 slots"):
+            start(once(safeproducer_spark_slots="1"), 0)
 
-    monkeypatch.setattr(slot._Session, "carry_out", stopped)
+    at(monkeypatch, Marker, refused)
     assert attempt(once(), ROWS).slot == "written"
     assert seen(cluster) == WHOLE
 
@@ -468,17 +444,10 @@ def test_a_run_begins_behind_a_worker_that_died_with_its_marker_sent(
 ) -> None:
     """Brokers tell no marker of the slot until its transaction times out; the driver waits for that."""
     left: list[slot._Session] = []
-
-    def close(session: slot._Session) -> None:
-        left.append(session)
-
-    def killed(*_: object) -> None:
-        raise Killed
-
     start(once(), 0)
     with monkeypatch.context() as patch:
-        patch.setattr(slot, "commit", killed)
-        patch.setattr(slot._Session, "close", close)
+        patch.setattr(slot, "commit", die)
+        patch.setattr(slot._Session, "close", lambda *sessions: left.extend(sessions))
         with pytest.raises(Killed):
             attempt(once(), ROWS)
     monkeypatch.setattr(run_start, "_WITHIN", 2.0)
@@ -494,7 +463,6 @@ def test_a_run_begins_behind_a_worker_that_died_with_its_marker_sent(
 @pytest.mark.parametrize("code", [14, 15, 16])
 @pytest.mark.parametrize("api", ["OffsetFetch", "InitProducerId", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"])
 def test_a_run_begins_while_the_coordinator_moves(cluster: FakeCluster, once: Once, api: str, code: int) -> None:
-    """It was a moment ago, or will be in a moment."""
     cluster.fail_next(api, code, 3)
     start(once(), 0)
     assert cluster.groups()["sink-slots"].offsets == {(MARKERS, 0): 2}
@@ -509,9 +477,8 @@ def test_a_marker_topic_that_does_not_do(cluster: FakeCluster, once: Once, name:
 
 @pytest.mark.parametrize(("minutes", "told"), [("1439", "brokers forget its markers 1439 minutes after"), ("1440", "")])
 def test_markers_that_would_not_last_a_day_are_refused(
-    cluster: FakeCluster, once: Once, monkeypatch: pytest.MonkeyPatch, minutes: str, told: str
+    once: Once, monkeypatch: pytest.MonkeyPatch, minutes: str, told: str
 ) -> None:
-    """By the brokers' own config."""
     known = run_start.ClusterReader.configs
 
     def configs(reader: Any, brokers: Any, timeout: float) -> Any:
@@ -533,7 +500,6 @@ def test_retention_that_cannot_be_read_is_a_note(cluster: FakeCluster, once: Onc
 
 
 def test_a_driver_without_rights_is_told_which(cluster: FakeCluster, once: Once) -> None:
-    """As a task is."""
     cluster.fail_next("OffsetFetch", 30, 3)
     with pytest.raises(ConfigurationError, match=r"markers cannot be read: .* --group 'sink-'"):
         start(once(), 0)

@@ -23,7 +23,7 @@ from safeproducer.spark.task import HandedOver, Task, write_task
 from safeproducer.spark.worker_producers import WorkerProducer, producers
 from safeproducer.testing import FakeCluster
 from tests.spark.arrow import HEADERS, batch, numbers, rows
-from tests.spark.conftest import MakeOptions
+from tests.spark.conftest import MakeOptions, failure_of
 
 TASK = Task(3, 1)
 
@@ -163,7 +163,6 @@ def test_totals_travel_as_a_row(options: MakeOptions) -> None:
 
 
 def test_throttle_times_are_told_by_broker(cluster: FakeCluster, options: MakeOptions) -> None:
-    """As the brokers announce them, in seconds."""
     cluster.set_throttle(40)
     totals = write_task([rows(0, 10)], options(), TASK)
     assert totals.delivered == 10
@@ -172,18 +171,13 @@ def test_throttle_times_are_told_by_broker(cluster: FakeCluster, options: MakeOp
 
 
 def test_client_errors_that_were_survived_are_counted(
-    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster, options: MakeOptions, begun: list[WorkerProducer]
 ) -> None:
     """Brokers that stop and come back fail no task; the errors are those of this task alone."""
-    begin, working = WorkerProducer.begin, []
-
-    def noted(worker: WorkerProducer) -> None:
-        working.append(worker)
-        begin(worker)
 
     def survived(_: FakeCluster) -> bool:
-        working[0].kafka.poll(0.02)
-        return working[0].client_errors > 0
+        begun[0].kafka.poll(0.02)
+        return begun[0].client_errors > 0
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield rows(0, 200)
@@ -194,7 +188,6 @@ def test_client_errors_that_were_survived_are_counted(
             cluster.start(broker)
         yield rows(200, 200)
 
-    monkeypatch.setattr(WorkerProducer, "begin", noted)
     totals = write_task(batches(), options(), TASK)
     assert (totals.delivered, totals.client_errors > 0) == (400, True)
     assert write_task([rows(400, 100)], options(), TASK).client_errors == 0
@@ -217,9 +210,7 @@ def test_a_row_without_room_for_too_long_ends_its_task(cluster: FakeCluster, opt
     cluster.delay(3, api="Produce", side="request")
     made = options(kafka_max_block_ms="200")
     made.config["queue.buffering.max.messages"] = "100"
-    with pytest.raises(KafkaWriteError) as caught:
-        write_task([rows(0, 1000)], made, TASK)
-    failure = caught.value.failure
+    failure = failure_of([rows(0, 1000)], made, TASK)
     assert (failure.delivered, failure.not_written + failure.unknown) == (0, 1000)
     assert 0 < failure.unknown <= 100
     assert failure.reason.startswith("a row found no room within 0.2 s (kafka.max.block.ms, safeproducer.max.block.ms)")
@@ -254,7 +245,6 @@ def attempted(number: int, *batches: pa.RecordBatch) -> HandedOver:
 
 
 def test_what_failed_attempts_were_given_is_known_in_their_executor(executor: Path) -> None:
-    """Each may have read another number of rows."""
     attempted(0, rows(0, 4000), rows(0, 100))
     attempted(1)
     attempted(2, rows(0, 7))

@@ -25,7 +25,7 @@ from safeproducer.spark.worker_producers import MOST_PRODUCERS, Secrets, WorkerP
 from safeproducer.testing import FakeCluster
 from tests.inside import engine_of
 from tests.spark.arrow import batch, numbers, rows
-from tests.spark.conftest import MakeOptions, end_producers, quiet
+from tests.spark.conftest import MakeOptions, end_producers, failure_of, quiet
 
 TASK = Task(0, 0)
 TOPIC_AUTHORIZATION_FAILED = 29
@@ -33,7 +33,6 @@ OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 
 
 def kept() -> list[WorkerProducer]:
-    """What no task uses."""
     return list(producers._idle.values())
 
 
@@ -69,12 +68,10 @@ def test_no_row_of_a_failed_attempt_is_written_later(mode: str, cluster: FakeClu
     cluster.pause(2)
     try:
         producers.keep(_warm(made, cluster), 600_000)
-        with pytest.raises(KafkaWriteError) as raised:
-            write_task([rows(0, 100)], made, TASK)
+        failure = failure_of([rows(0, 100)], made, TASK)
     finally:
         cluster.resume(1)
         cluster.resume(2)
-    failure = raised.value.failure
     assert (failure.rows, failure.delivered, failure.not_written + failure.unknown) == (100, 0, 100)
     assert failure.reason is not None
     assert "safeproducer.spark.deadline" in failure.reason
@@ -86,9 +83,7 @@ def test_a_fatal_error_is_told_as_any_other(cluster: FakeCluster, options: MakeO
     """close() raised it when nobody had been told of it yet: then there was no count, and no cause."""
     for _ in range(5):  # it was not each time
         cluster.fail_next("Produce", OUT_OF_ORDER_SEQUENCE_NUMBER)
-        with pytest.raises(KafkaWriteError) as raised:
-            write_task([rows(0, 3000)], options(), TASK)
-        found = raised.value.failure
+        found = failure_of([rows(0, 3000)], options(), TASK)
         assert found.rows == 3000 == found.delivered + found.not_written + found.unknown
         assert kept() == []
         cluster.reset()
@@ -143,9 +138,7 @@ def test_at_most_four(cluster: FakeCluster, options: MakeOptions) -> None:
     assert [write_task([rows(0, 1)], one, TASK).producer for one in (made[0], made[-1])] == ["reused"] * 2
 
 
-def test_an_unused_producer_is_closed_by_a_timer(
-    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unused_producer_is_closed_by_a_timer(options: MakeOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     """After idle.ms without a task, and no task is needed for it."""
     now = [1000.0]
     write_task([rows(0, 1)], options(safeproducer_spark_idle_ms=60_000), TASK)
@@ -187,7 +180,6 @@ def test_for_want_of_a_thread_no_task_fails(
 
 
 def test_idle_zero_keeps_nothing_for_long(cluster: FakeCluster, options: MakeOptions) -> None:
-    """The timer runs at once."""
     write_task([rows(0, 1)], options(safeproducer_spark_idle_ms=0), TASK)
     timer = producers._timer
     if timer is not None:
@@ -227,12 +219,10 @@ def test_a_forked_child_makes_its_own_producer(cluster: FakeCluster, options: Ma
 
 
 def jaas(password: str) -> str:
-    """An entry for PLAIN."""
     return f'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="{password}";'
 
 
 def logging_in(cluster: FakeCluster, place: str) -> Options:
-    """With the JAAS entry at a place."""
     given: dict[str, Any] = {
         "topic": "rows",
         "kafka.bootstrap.servers": cluster.bootstrap,
@@ -302,7 +292,7 @@ def test_a_new_password_that_is_given_as_it_is_goes_to_the_living_producer() -> 
 
 
 def test_a_producer_that_cannot_take_new_secrets_is_closed(
-    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+    options: MakeOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when that raises: nobody else would close it."""
     write_task([rows(0, 1)], options(), TASK)
@@ -319,7 +309,7 @@ def test_a_producer_that_cannot_take_new_secrets_is_closed(
 
 
 def test_the_timer_leaves_a_producer_alone_that_came_in_place_of_an_idle_one(
-    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+    options: MakeOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the timer's thread closed another one, a task has taken the idle one and kept a new one."""
     write_task([rows(0, 1)], options(), TASK)
@@ -352,9 +342,7 @@ def test_brokers_that_cannot_be_reached_end_a_task(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(topic_limits, "ANSWER_WITHIN", 1.0)
     monkeypatch.setattr(topic_limits, "LIMITS_WITHIN", 0.5)
     made = quiet(Options.parse({"topic": "rows", "kafka.bootstrap.servers": "127.0.0.1:1"}))
-    with pytest.raises(KafkaWriteError) as raised:
-        write_task([rows(0, 3)], made, TASK)
-    failure = raised.value.failure
+    failure = failure_of([rows(0, 3)], made, TASK)
     assert failure.codes == {"unreachable": 3}
     assert failure.reason is not None
     assert f"no broker of 127.0.0.1:1 answered {failure.host} within 1 s" in failure.reason
@@ -362,26 +350,24 @@ def test_brokers_that_cannot_be_reached_end_a_task(monkeypatch: pytest.MonkeyPat
     assert kept() == []
 
 
-def test_a_topic_that_is_not_there_ends_a_task(
-    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_that_is_not_there_ends_a_task(options: MakeOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its name and this host's; one that the column names, with the row."""
     monkeypatch.setattr(topic_limits, "APPEARS_WITHIN", 0.3)
-    with pytest.raises(KafkaWriteError, match="topic 'missing' cannot be used") as raised:
-        write_task([rows(0, 3)], options("missing"), TASK)
-    failure = raised.value.failure
+    failure = failure_of([rows(0, 3)], options("missing"), TASK, "topic 'missing' cannot be used")
     assert failure.codes == {"UNKNOWN_TOPIC_OR_PART": 3}
     assert failure.host in str(failure.reason)
     assert (failure.delivered, failure.not_written) == (0, 3)
-    with pytest.raises(KafkaWriteError, match="row 1 of Spark partition 0 for topic missing: unknown_topic") as raised:
-        write_task([batch([b"0", b"1", b"2"], topic=["rows", "missing", "rows"])], options(None), TASK)
-    failure = raised.value.failure
+    mixed, told = (
+        batch([b"0"] * 3, topic=["rows", "missing", "rows"]),
+        "row 1 of Spark partition 0 for topic missing: unkn",
+    )
+    failure = failure_of([mixed], options(None), TASK, told)
     assert failure.codes == {"unknown_topic": 1}
     assert (failure.delivered, failure.not_written) == (0, 3)
 
 
 def test_many_topics_that_are_not_there_end_a_task_in_time(
-    cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+    options: MakeOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is asked for by itself, so the time is looked at between two of them."""
     now = [1000.0]
@@ -396,11 +382,8 @@ def test_many_topics_that_are_not_there_end_a_task_in_time(
     monkeypatch.setattr(topic_limits, "_listed", slow)
     monkeypatch.setattr(topic_limits.clock, "monotonic", lambda: now[0])
     missing = batch([b"0"] * 100, topic=[f"missing-{n}" for n in range(100)])
-    with pytest.raises(
-        KafkaWriteError, match="row 0 of Spark partition 0 for topic missing-0: unknown_topic"
-    ) as raised:
-        write_task([missing], options(None), TASK)
-    assert raised.value.failure.codes == {"unknown_topic": 100}
+    told = "row 0 of Spark partition 0 for topic missing-0: unknown_topic"
+    assert failure_of([missing], options(None), TASK, told).codes == {"unknown_topic": 100}
     assert len(asked) <= topic_limits.APPEARS_WITHIN + 2
 
 

@@ -53,12 +53,10 @@ def own_threads() -> list[str]:
 
 
 def log_of(cluster: FakeCluster, topic: str = "t") -> Counter[bytes | None]:
-    """How often each value is in the log."""
     return Counter(record.value for partition in range(PARTITIONS) for record in cluster.log(topic, partition))
 
 
 async def until(happened: Callable[[], Any]) -> None:
-    """Let the loop run until it is so."""
     deadline = asyncio.get_running_loop().time() + PATIENCE
     while not happened():
         assert asyncio.get_running_loop().time() < deadline, "it never happened"

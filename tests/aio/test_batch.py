@@ -93,7 +93,6 @@ class Abandons(Hook):
 
 
 async def test_a_batch_that_was_handed_over_goes_on(cluster: FakeCluster) -> None:
-    """And its end is told."""
     hook = Abandons()
     config = {**QUIET, "linger.ms": 1, "bootstrap.servers": cluster.bootstrap}
     async with AsyncSafeProducer(config, hooks=[hook]) as producer:

@@ -28,7 +28,6 @@ class Abandons(Hook):
 
 
 def delivery_of(error: BaseException | None) -> Delivery:
-    """The delivery that an exception tells of."""
     assert isinstance(error, asyncio.CancelledError)
     assert type(error) is asyncio.CancelledError, "a subclass defeats asyncio.timeout()"
     assert error.__notes__
@@ -86,22 +85,18 @@ async def test_a_held_record_is_taken_back(cluster: FakeCluster, ordering: str) 
 
 
 @pytest.mark.parametrize("limit", [asyncio.timeout, anyio.fail_after])
-def test_a_time_limit_tells_by_its_cause(cluster: FakeCluster, limit: Callable[[float], Any]) -> None:
+async def test_a_time_limit_tells_by_its_cause(cluster: FakeCluster, limit: Callable[[float], Any]) -> None:
     """Of asyncio, and of anyio: what they raise is a TimeoutError."""
-
-    async def main() -> None:
-        async with AsyncSafeProducer({**HELD, "bootstrap.servers": cluster.bootstrap}) as producer:
-            with pytest.raises(TimeoutError) as caught:  # noqa: PT012
-                if limit is asyncio.timeout:
-                    async with limit(0.02):
-                        await producer.send_and_wait("t", b"never")
-                else:
-                    with limit(0.02):
-                        await producer.send_and_wait("t", b"never")
-            cause = caught.value.__cause__ or caught.value.__context__
-            assert await delivery_of(cause).settled() == "not_written"
-
-    asyncio.run(main())
+    async with AsyncSafeProducer({**HELD, "bootstrap.servers": cluster.bootstrap}) as producer:
+        with pytest.raises(TimeoutError) as caught:  # noqa: PT012
+            if limit is asyncio.timeout:
+                async with limit(0.02):
+                    await producer.send_and_wait("t", b"never")
+            else:
+                with limit(0.02):
+                    await producer.send_and_wait("t", b"never")
+        cause = caught.value.__cause__ or caught.value.__context__
+        assert await delivery_of(cause).settled() == "not_written"
     assert not log_of(cluster)
 
 

@@ -116,26 +116,22 @@ def test_outcomes_stay_true_without_the_loop(cluster: FakeCluster, mode: str) ->
     assert log_of(cluster) == {**{b"%d" % number: 1 for number in range(50)}, b"next": 1}
 
 
-def test_two_loops_at_a_time_are_one_too_many(cluster: FakeCluster) -> None:
+async def test_two_loops_at_a_time_are_one_too_many(cluster: FakeCluster) -> None:
     """The error names both, and is one of this library's and a RuntimeError."""
+    async with AsyncSafeProducer({"bootstrap.servers": cluster.bootstrap, **QUIET}) as producer:
+        own = repr(asyncio.get_running_loop())
 
-    async def main() -> None:
-        async with AsyncSafeProducer({"bootstrap.servers": cluster.bootstrap, **QUIET}) as producer:
-            own = repr(asyncio.get_running_loop())
+        async def elsewhere() -> None:
+            with pytest.raises(SafeProducerError) as caught:
+                await producer.send("t", b"value")
+            assert isinstance(caught.value, RuntimeError)
+            assert own in str(caught.value)
+            assert repr(asyncio.get_running_loop()) in str(caught.value)
 
-            async def elsewhere() -> None:
-                with pytest.raises(SafeProducerError) as caught:
-                    await producer.send("t", b"value")
-                assert isinstance(caught.value, RuntimeError)
-                assert own in str(caught.value)
-                assert repr(asyncio.get_running_loop()) in str(caught.value)
-
-            await asyncio.to_thread(asyncio.run, elsewhere())
-            with pytest.raises(RuntimeError, match=r"\.producer"):
-                await asyncio.to_thread(producer.submit_nowait, "t", b"value")
-            await producer.send_and_wait("t", b"value")
-
-    asyncio.run(main())
+        await asyncio.to_thread(asyncio.run, elsewhere())
+        with pytest.raises(RuntimeError, match=r"\.producer"):
+            await asyncio.to_thread(producer.submit_nowait, "t", b"value")
+        await producer.send_and_wait("t", b"value")
     assert log_of(cluster) == {b"value": 1}
 
 

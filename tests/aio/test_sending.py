@@ -70,7 +70,6 @@ async def test_who_keeps_many_futures_keeps_no_payloads(cluster: FakeCluster) ->
 
 
 async def test_a_record_that_is_not_written_raises_so() -> None:
-    """By its class, and the DeliveryError in it."""
     config = {**HELD, "bootstrap.servers": "127.0.0.1:1"}
     async with AsyncSafeProducer(config, close_timeout=0) as producer:
         delivery = await producer.send("t", b"value", partition=0)
@@ -254,7 +253,6 @@ async def test_flush_counts_the_records_so_far(cluster: FakeCluster) -> None:
 
 
 async def test_threads_do_not_grow_with_records(cluster: FakeCluster) -> None:
-    """As many with ten thousand as with one."""
     import threading  # noqa: PLC0415
 
     found = set[int]()
@@ -268,7 +266,6 @@ async def test_threads_do_not_grow_with_records(cluster: FakeCluster) -> None:
 
 
 async def test_callbacks_of_the_configuration_run_on_the_loop(cluster: FakeCluster) -> None:
-    """Functions and coroutine functions."""
     told = list[object]()
     loop = asyncio.get_running_loop()
 

@@ -5,11 +5,9 @@ import os
 import signal
 import socket
 import sys
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,6 +17,7 @@ from tests.aio.support import PATIENCE, log_of
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PARTITIONS = 3
 IN_FLIGHT = 300
+on_asyncio = pytest.mark.parametrize("run", ["asyncio"], indirect=True)
 
 
 @pytest.fixture
@@ -33,7 +32,6 @@ def port() -> int:
 async def service(
     port: int, bootstrap: str, *options: str, **environment: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Its process, once it answers."""
     variables = {**os.environ, "KAFKA": bootstrap, "TOPIC": "t", **environment}
     command = [sys.executable, "-m", "uvicorn", "--app-dir", str(EXAMPLES), "--port", str(port), *options]
     quiet = ("--log-level", "warning", "--backlog", "2048", "fastapi_app:app")
@@ -66,21 +64,18 @@ async def posted(port: int, count: int) -> list[asyncio.Task[tuple[int, bytes]]]
     return [asyncio.create_task(asked(port, "POST", "/orders", b"%d" % number)) for number in range(count)]
 
 
-def test_whatever_was_accepted_is_answered_after_sigterm(cluster: FakeCluster, port: int) -> None:
+@on_asyncio
+async def test_whatever_was_accepted_is_answered_after_sigterm(cluster: FakeCluster, port: int) -> None:
     """Answers of brokers come late, so that requests are in flight then. Each 201 is in the log once."""
-
-    async def main() -> list[int]:
-        async with service(port, cluster.bootstrap) as process:
-            assert (await asked(port, "POST", "/orders", b"first"))[0] == 201
-            cluster.delay(1.0)
-            tasks = await posted(port, IN_FLIGHT)
-            await asyncio.sleep(0.7)  # they have reached the application
-            process.send_signal(signal.SIGTERM)
-            answers = await asyncio.gather(*tasks)
-            await asyncio.wait_for(process.wait(), PATIENCE)
-            return [status for status, _ in answers]
-
-    statuses = asyncio.run(main())
+    async with service(port, cluster.bootstrap) as process:
+        assert (await asked(port, "POST", "/orders", b"first"))[0] == 201
+        cluster.delay(1.0)
+        tasks = await posted(port, IN_FLIGHT)
+        await asyncio.sleep(0.7)  # they have reached the application
+        process.send_signal(signal.SIGTERM)
+        answers = await asyncio.gather(*tasks)
+        await asyncio.wait_for(process.wait(), PATIENCE)
+    statuses = [status for status, _ in answers]
     log = log_of(cluster)
     assert set(statuses) <= {201, 0}, "0: the connection had not been accepted"
     assert statuses.count(201) > IN_FLIGHT / 2
@@ -88,38 +83,33 @@ def test_whatever_was_accepted_is_answered_after_sigterm(cluster: FakeCluster, p
     assert set(log.values()) == {1}
 
 
-def test_workers_have_a_producer_each(cluster: FakeCluster, port: int) -> None:
-    async def main() -> Any:
-        async with service(port, cluster.bootstrap, "--workers", "4") as process:
-            answers = await asyncio.gather(*await posted(port, 100))
-            process.send_signal(signal.SIGTERM)
-            await asyncio.wait_for(process.wait(), PATIENCE)
-            return Counter(status for status, _ in answers)
-
-    assert asyncio.run(main()) == {201: 100}
+@on_asyncio
+async def test_workers_have_a_producer_each(cluster: FakeCluster, port: int) -> None:
+    async with service(port, cluster.bootstrap, "--workers", "4") as process:
+        answers = await asyncio.gather(*await posted(port, 100))
+        process.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(process.wait(), PATIENCE)
+    assert [status for status, _ in answers] == [201] * 100
     assert log_of(cluster) == {b"%d" % number: 1 for number in range(100)}
 
 
-def test_a_broker_that_hangs_is_told_by_503_and_504(cluster: FakeCluster, port: int) -> None:
+@on_asyncio
+async def test_a_broker_that_hangs_is_told_by_503_and_504(cluster: FakeCluster, port: int) -> None:
     """No 503 is in the log, and a 504 at most once; the service answers other requests meanwhile."""
-
-    async def main() -> list[int]:
-        async with service(port, cluster.bootstrap, MESSAGE_TIMEOUT_MS="2000") as process:
-            assert (await asked(port, "POST", "/orders", b"first"))[0] == 201
-            for broker in cluster.brokers:
-                cluster.pause(broker)
-            tasks = await posted(port, 100)
-            await asyncio.sleep(0.5)
-            assert (await asyncio.wait_for(asked(port, "GET", "/health"), PATIENCE))[0] in (200, 503)
-            answers = await asyncio.gather(*tasks)
-            assert all(b"retry-after: 1" in answer.lower() for status, answer in answers if status == 503)
-            for broker in cluster.brokers:
-                cluster.resume(broker)
-            process.send_signal(signal.SIGTERM)
-            await asyncio.wait_for(process.wait(), PATIENCE)
-            return [status for status, _ in answers]
-
-    statuses = asyncio.run(main())
+    async with service(port, cluster.bootstrap, MESSAGE_TIMEOUT_MS="2000") as process:
+        assert (await asked(port, "POST", "/orders", b"first"))[0] == 201
+        for broker in cluster.brokers:
+            cluster.pause(broker)
+        tasks = await posted(port, 100)
+        await asyncio.sleep(0.5)
+        assert (await asyncio.wait_for(asked(port, "GET", "/health"), PATIENCE))[0] in (200, 503)
+        answers = await asyncio.gather(*tasks)
+        assert all(b"retry-after: 1" in answer.lower() for status, answer in answers if status == 503)
+        for broker in cluster.brokers:
+            cluster.resume(broker)
+        process.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(process.wait(), PATIENCE)
+    statuses = [status for status, _ in answers]
     log = log_of(cluster)
     assert set(statuses) <= {503, 504}
     wrong = [number for number, status in enumerate(statuses) if log[b"%d" % number] > (status == 504)]

@@ -30,7 +30,6 @@ class History:
         self.deliveries = dict[bytes, Delivery]()
 
     def all_told(self) -> dict[bytes, str]:
-        """By value, also what only a delivery tells."""
         return {**self.told, **{value: delivery.outcome for value, delivery in self.deliveries.items()}}
 
     async def send(self, producer: AsyncSafeProducer, value: bytes, dice: random.Random) -> None:
@@ -69,7 +68,6 @@ class History:
 
 
 def harm(cluster: FakeCluster, dice: random.Random) -> None:
-    """Something that brokers do."""
     partition, what = dice.randrange(PARTITIONS), dice.randrange(6)
     if what == 0:
         cluster.lose_acks(dice.randrange(1, 3))

@@ -1,7 +1,6 @@
 """What a leader is asked about its window (KIP-1269), and what is made of the answers of FakeCluster's brokers."""
 
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -14,7 +13,7 @@ from tests.clusters import cluster_of, fake_cluster
 
 TOPIC_RETAINS = "producer.state.batches.to.retain"
 BROKER_RETAINS = "log." + TOPIC_RETAINS
-REQUEST_TIMED_OUT, TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 7, 29, 31
+REQUEST_TIMED_OUT = 7
 
 
 running = fake_cluster({}, brokers=2, scope="module")
@@ -33,79 +32,58 @@ def asks(cluster: FakeCluster) -> Admin:
     return Admin({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, "on_delivery": print})
 
 
-def nothing(cluster: FakeCluster) -> None:
-    """As it is."""
-
-
-def topics_own(cluster: FakeCluster) -> None:
-    cluster.set_broker_config(1, BROKER_RETAINS, "9")
-    cluster.set_topic_config("t", TOPIC_RETAINS, "20")
-
-
-def topics_own_is_less(cluster: FakeCluster) -> None:
-    cluster.set_broker_config(1, BROKER_RETAINS, "30")
-    cluster.set_topic_config("t", TOPIC_RETAINS, "6")
-
-
-def inherited(cluster: FakeCluster) -> None:
-    cluster.set_broker_config(1, BROKER_RETAINS, "9")
-    cluster.set_broker_config(2, BROKER_RETAINS, "12")
-
-
-def taken_back(cluster: FakeCluster) -> None:
-    topics_own(cluster)
-    cluster.set_topic_config("t", TOPIC_RETAINS, None)
-
-
-def old(cluster: FakeCluster) -> None:
-    cluster.set_kip_1269(1, False)
-
-
-def old_with_a_topic_of_20(cluster: FakeCluster) -> None:
-    """The override is listed, sensitive and without a value; the other broker would tell it."""
-    cluster.set_topic_config("t", TOPIC_RETAINS, "20")
-    cluster.set_kip_1269(1, False)
-
-
-def old_with_an_unknown_config_of_its_own(cluster: FakeCluster) -> None:
-    """As a key in a properties file that this broker's version does not know: listed without a value."""
-    inherited(cluster)
-    cluster.set_kip_1269(1, False)
+def set_up(cluster: FakeCluster, *brokers: str, topic: str | None = None, old: bool = False) -> None:
+    """Values of the brokers, and the topic's; broker 1 may not know KIP-1269."""
+    for number, value in enumerate(brokers, 1):
+        cluster.set_broker_config(number, BROKER_RETAINS, value)
+    if topic is not None:
+        cluster.set_topic_config("t", TOPIC_RETAINS, topic)
+    cluster.set_kip_1269(1, not old)
 
 
 @pytest.mark.parametrize(
-    ("arrange", "value", "source"),
+    ("brokers", "topic", "old", "value", "source"),
     [
-        (nothing, 5, Source.LEADER),
-        (topics_own, 20, Source.TOPIC),
-        (topics_own_is_less, 6, Source.TOPIC),
-        (inherited, 9, Source.LEADER),
-        (taken_back, 9, Source.LEADER),
-        (old, None, Source.ASSUMED),
-        (old_with_a_topic_of_20, None, Source.ASSUMED),
-        (old_with_an_unknown_config_of_its_own, None, Source.ASSUMED),
+        pytest.param((), None, False, 5, Source.LEADER, id="as it is"),
+        pytest.param(("9",), "20", False, 20, Source.TOPIC, id="the topic's own is more"),
+        pytest.param(("30",), "6", False, 6, Source.TOPIC, id="the topic's own is less"),
+        pytest.param(("9", "12"), None, False, 9, Source.LEADER, id="inherited"),
+        pytest.param((), None, True, None, Source.ASSUMED, id="old"),
+        # The override is listed, sensitive and without a value; the other broker would tell it.
+        pytest.param((), "20", True, None, Source.ASSUMED, id="old, with a topic of 20"),
+        # As a key in a properties file that this broker's version does not know: listed without a value.
+        pytest.param(("9", "12"), None, True, None, Source.ASSUMED, id="old, with an unknown config of its own"),
     ],
 )
 def test_broker_1_is_asked_by_one_request(
-    cluster: FakeCluster, asks: Admin, arrange: Callable[[FakeCluster], None], value: int | None, source: Source
+    cluster: FakeCluster,
+    asks: Admin,
+    brokers: tuple[str, ...],
+    topic: str | None,
+    old: bool,
+    value: int | None,
+    source: Source,
 ) -> None:
-    """One request, to that broker, for itself and the topic."""
-    arrange(cluster)
+    """For itself and the topic; what is taken back does not count any more."""
+    set_up(cluster, *brokers, topic=topic, old=old)
     said = asks.window(1, "t")
     assert (said.value, said.source) == (value, source)
     assert [(entry.broker, entry.outcome) for entry in cluster.journal("DescribeConfigs")] == [(1, "answered")]
+    if source is Source.TOPIC:
+        cluster.set_topic_config("t", TOPIC_RETAINS, None)
+        assert (asks.window(1, "t").value, asks.window(1, "t").source) == (int(brokers[0]), Source.LEADER)
 
 
 def test_each_broker_answers_for_itself(cluster: FakeCluster, asks: Admin) -> None:
     """What a topic inherits is the answering broker's own value."""
-    inherited(cluster)
+    set_up(cluster, "9", "12")
     assert [asks.window(node, "t").value for node in (1, 2, 1)] == [9, 12, 9]
     assert [entry.broker for entry in cluster.journal("DescribeConfigs")] == [1, 2, 1]
 
 
 def test_an_upgraded_broker_is_heard(cluster: FakeCluster, asks: Admin) -> None:
     """Nothing of an earlier answer is kept."""
-    old_with_a_topic_of_20(cluster)
+    set_up(cluster, topic="20", old=True)
     assert asks.window(1, "t").value is None
     cluster.set_kip_1269(1, True)
     assert asks.window(1, "t") == Announcement(20, Source.TOPIC, "the topic's producer.state.batches.to.retain is 20")
@@ -113,13 +91,7 @@ def test_an_upgraded_broker_is_heard(cluster: FakeCluster, asks: Admin) -> None:
     assert asks.window(1, "t").value == 8
 
 
-@pytest.mark.parametrize(
-    ("code", "name"),
-    [
-        (TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED"),
-        (CLUSTER_AUTHORIZATION_FAILED, "CLUSTER_AUTHORIZATION_FAILED"),
-    ],
-)
+@pytest.mark.parametrize(("code", "name"), [(29, "TOPIC_AUTHORIZATION_FAILED"), (31, "CLUSTER_AUTHORIZATION_FAILED")])
 def test_without_rights_it_asks_once_and_says_why(cluster: FakeCluster, asks: Admin, code: int, name: str) -> None:
     """Rights do not come back within a second."""
     cluster.fail_next("DescribeConfigs", code, 9)

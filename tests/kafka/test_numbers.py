@@ -27,19 +27,9 @@ def librdkafka() -> Callable[[str, str], str | None]:
     library = ctypes.CDLL(str(next(libraries)))
     library.rd_kafka_conf_new.restype = ctypes.c_void_p
     library.rd_kafka_conf_destroy.argtypes = [ctypes.c_void_p]
-    library.rd_kafka_conf_set.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_char_p,
-        ctypes.c_char_p,
-        ctypes.c_char_p,
-        ctypes.c_size_t,
-    ]
-    library.rd_kafka_conf_get.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_char_p,
-        ctypes.c_char_p,
-        ctypes.POINTER(ctypes.c_size_t),
-    ]
+    pointer, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
+    library.rd_kafka_conf_set.argtypes = [pointer, text, text, text, size]
+    library.rd_kafka_conf_get.argtypes = [pointer, text, text, ctypes.POINTER(size)]
 
     def taken(name: str, text: str) -> str | None:
         conf = library.rd_kafka_conf_new()

@@ -186,19 +186,13 @@ def test_a_backpressure_threshold_gives_way_to_the_default(caplog: pytest.LogCap
             SafeProducer({"log_level": 0, name: 2, settings[0]: settings[1]})
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "sasl.password",
-        "sasl.pasword",
-        "sasl_password",
-        "ssl.key.pem",
-        "my.api.token",
-        "sasl.jaas.config",
-        "schema.registry.basic.auth.user.info",
-        "cluster.api.key",
-    ],
+MAY_BE_SECRET = (
+    "sasl.password sasl.pasword sasl_password ssl.key.pem my.api.token sasl.jaas.config "
+    "schema.registry.basic.auth.user.info cluster.api.key"
 )
+
+
+@pytest.mark.parametrize("name", MAY_BE_SECRET.split())
 def test_values_that_may_be_secret_are_never_shown(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """A marker value given to a secret, or to a misspelt one, appears in no text this library makes."""
     assert is_sensitive(name)
@@ -271,12 +265,6 @@ def test_former_credentials_are_never_shown(producer: SafeProducer) -> None:
     producer.set_sasl_credentials("ann", "another-one")
     for secret in (MARKER, "another-one"):
         assert settings_of(producer).scrub(f"refused: {secret}") == "refused: ***"
-
-
-def test_a_secret_inside_librdkafkas_own_text_is_scrubbed() -> None:
-    """Whatever text comes from outside, the values of secret settings are cut out of it."""
-    settings = parse(({"sasl.password": MARKER},), {})
-    assert settings.scrub(f"cannot use {MARKER} here") == "cannot use *** here"
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,6 @@ def test_process_without_confluent_kafka_loads_nothing() -> None:
 
 
 def test_missing_client_is_missed_as_always() -> None:
-    """By the name of the package."""
     done = ran("import confluent_kafka", "-S", path=(FOLDER,))
     assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'confluent_kafka'"
 
@@ -217,7 +216,6 @@ def test_forked_child_begins_at_zero(tmp_path: Path) -> None:
 
 
 def test_throttle_times_are_added_up(tmp_path: Path) -> None:
-    """As brokers announced them, also in observe."""
     file = tmp_path / "summary"
     with cluster_of({"t": 1}, 3) as cluster:
         cluster.set_throttle(200)

@@ -249,7 +249,6 @@ def test_a_long_rest_is_warned_of_once(mock_bootstrap: str, caplog: pytest.LogCa
 
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
-    """With ten records to read."""
     with cluster_of({"in": 1, "out": 1}) as made:
         with SafeProducer({"bootstrap.servers": made.bootstrap, "log_level": 0}) as writer:
             for number in range(10):
@@ -353,8 +352,6 @@ def test_positions_that_cannot_be_sent_in_time_abort(cluster: FakeCluster) -> No
 
 
 def test_offsets_of_what_is_no_consumer_or_has_no_group(cluster: FakeCluster) -> None:
-    """The block is not begun."""
-
     class Groupless:
         def position(self, of: object) -> list[object]:
             return []
@@ -421,7 +418,6 @@ def test_blocks_that_cannot_be_are_refused_at_once(cluster: FakeCluster) -> None
 
 @pytest.mark.parametrize("kind", ["Consumer", "AIOConsumer"])
 def test_positions_on_an_event_loop(cluster: FakeCluster, kind: str) -> None:
-    """Of both kinds of consumers."""
     made = getattr(pytest.importorskip("confluent_kafka.aio"), kind, Consumer)
 
     async def main() -> None:

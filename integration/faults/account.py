@@ -66,7 +66,6 @@ class Account:
             self.errors[_name(error)] += 1
 
     def report(self, error: Any, message: Any) -> None:
-        """The delivery callback."""
         index = self.records.index(message.value())
         if index is None:
             self.strange_reports += 1
@@ -86,7 +85,6 @@ class Account:
             self.errors[_name(error)] += 1
 
     def count(self, told: Told) -> int:
-        """How many records are in this state."""
         return self.told.count(told)
 
     def oldest_report(self) -> float:

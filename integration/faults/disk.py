@@ -38,7 +38,6 @@ class SmallDisk:
                 return taken
 
     def free(self) -> int:
-        """Bytes that are free."""
         told = os.statvfs(self._folder)
         return told.f_bavail * told.f_frsize
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Iterable
 from types import TracebackType
 
@@ -13,11 +12,6 @@ from integration.kafka.broker_requests import BrokerRequests
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.node import Node
 from integration.kafka.poll import until
-
-with warnings.catch_warnings():
-    # kafka-python loads its schemas in a way that Python deprecates.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import kafka.protocol.admin as protocol  # type: ignore[import-untyped]
 
 NODES = REPLICATION = 3
 PARTITIONS = 6
@@ -42,7 +36,6 @@ class Ground:
 
     @property
     def nodes(self) -> list[Node]:
-        """The nodes by id."""
         return list(self.cluster.nodes.values())
 
     def make_topic(self) -> str:
@@ -94,11 +87,9 @@ class Quorum(BrokerRequests):
 
     def leader(self) -> int:
         """Node id of the active controller, -1 during an election."""
-        one = protocol.DescribeQuorumRequest.TopicData
-        place = one.PartitionData(partition_index=0)
-        request = protocol.DescribeQuorumRequest(topics=[one(topic_name=METADATA_TOPIC, partitions=[place])])
-        answer = self._ask(request, protocol.DescribeQuorumResponse, 1)
-        return int(answer.topics[0].partitions[0].leader_id)
+        topics = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
+        answer = self._ask("DescribeQuorum", 1, topics=topics)
+        return int(answer["topics"][0]["partitions"][0]["leader_id"])
 
 
 def start(nodes: Iterable[Node]) -> None:

@@ -23,7 +23,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Room for the figures."""
     config.stash[FIGURES] = []
 
 

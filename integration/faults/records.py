@@ -18,15 +18,12 @@ class Records:
     producer: str = "a"
 
     def stream(self, index: int) -> int:
-        """The stream of a record."""
         return index % self.streams
 
     def number(self, index: int) -> int:
-        """The place of a record in its stream."""
         return index // self.streams
 
     def value(self, index: int) -> bytes:
-        """What is written into the log for a record."""
         name = b"%s/%d/%d/" % (self.producer.encode(), self.stream(index), self.number(index))
         return name.ljust(self.size, b".")
 

@@ -45,11 +45,9 @@ class Scenario:
     """Seconds from the fault to the first delivery to a partition that it hit, at most."""
 
     def records(self) -> Records:
-        """What is sent."""
         return Records(streams=200, keyed=True) if self.keyed else Records(streams=PARTITIONS)
 
     def settings(self, bootstrap: str) -> dict[str, object]:
-        """The producer's configuration."""
         return {
             "bootstrap.servers": bootstrap,
             "client.id": self.name.replace(" ", "-"),

@@ -51,7 +51,6 @@ class Scene:
 
     @property
     def load(self) -> Load:
-        """The load under way."""
         if self._load is None:
             raise LookupError("no load yet: faults strike after their first yield")
         return self._load

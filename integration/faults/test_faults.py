@@ -30,7 +30,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def ground() -> Iterator[Ground]:
-    """Three nodes for all scenarios."""
     with Ground() as ground:
         yield ground
 

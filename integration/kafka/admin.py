@@ -50,7 +50,6 @@ class Admin:
         self._everywhere(lambda broker: not self.requests.partitions(name, broker), f"topic {name} is gone")
 
     def create_partitions(self, topic: str, total: int) -> None:
-        """Grow a topic to `total` partitions."""
         self.client.create_partitions([NewPartitions(topic, total)])[topic].result()
         self._wait_for_leaders(topic, total)
 
@@ -63,7 +62,6 @@ class Admin:
         self._alter(ResourceType.BROKER, "" if node_id is None else str(node_id), configs, node_id)
 
     def configs(self, kind: ResourceType, name: str) -> dict[str, ConfigEntry]:
-        """The described configs of a topic or broker."""
         resource = ConfigResource(kind, name)
         described: dict[str, ConfigEntry] = self.client.describe_configs([resource])[resource].result()
         return described
@@ -92,7 +90,6 @@ class Admin:
     def add_scram_user(
         self, name: str, password: str, mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_512
     ) -> None:
-        """Create a SCRAM user or change its password."""
         credential = UserScramCredentialUpsertion(name, ScramCredentialInfo(mechanism, 4096), password.encode())
         altered: Any = self.client.alter_user_scram_credentials([credential])
         altered[name].result()

@@ -59,7 +59,6 @@ class Fetched:
 
     @property
     def size(self) -> int:
-        """Bytes of all jars."""
         return sum(jar.stat().st_size for jar in self.jars)
 
 

@@ -46,7 +46,6 @@ class Batch:
 
     @property
     def is_transactional(self) -> bool:
-        """Written inside a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @cached_property

@@ -9,7 +9,6 @@ from integration.tap.ledger import Pending
 from integration.tap.seen import BatchSeen
 from safeproducer.testing.codec import Body
 
-SOURCE_UNKNOWN = 0
 DYNAMIC_TOPIC_CONFIG = 1
 DYNAMIC_BROKER_CONFIG = 2
 STATIC_BROKER_CONFIG = 4

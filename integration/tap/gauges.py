@@ -5,30 +5,21 @@ from dataclasses import dataclass, field
 from integration.tap.seen import BatchSeen
 
 
-@dataclass(slots=True)
 class Gauge:
-    """How much is in flight, and the most there ever was."""
+    """How many requests, batches and records are in flight, and the most there ever were."""
 
-    requests: int = 0
-    batches: int = 0
-    records: int = 0
-    max_requests: int = 0
-    max_batches: int = 0
-    max_records: int = 0
+    def __init__(self) -> None:
+        self.now = self.most = (0, 0, 0)
 
     def add(self, requests: int, batches: int, records: int) -> None:
-        self.requests += requests
-        self.batches += batches
-        self.records += records
-        self.max_requests = max(self.max_requests, self.requests)
-        self.max_batches = max(self.max_batches, self.batches)
-        self.max_records = max(self.max_records, self.records)
+        here = self.now[0] + requests, self.now[1] + batches, self.now[2] + records
+        self.now, self.most = here, (max(here[0], self.most[0]), max(here[1], self.most[1]), max(here[2], self.most[2]))
 
     def values(self) -> tuple[int, int, int, int, int, int]:
-        return (self.requests, self.batches, self.records, self.max_requests, self.max_batches, self.max_records)
+        return (*self.now, *self.most)
 
     def restart(self) -> None:
-        self.max_requests, self.max_batches, self.max_records = self.requests, self.batches, self.records
+        self.most = self.now
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from safeproducer.testing.wire import RequestHeader
 from tests.produce_messages import PartitionAnswer, ProduceAnswer
 
 Key = TypeVar("Key")
+T = TypeVar("T")
 RETRIABLE = frozenset({2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 56, 74, 75, 89, 100})
 """Produce errors after which a client sends the same batch again."""
 
@@ -40,13 +41,17 @@ class Pending:
     batches: list[BatchSeen] = field(default_factory=list)
 
     @property
+    def place(self) -> tuple[int, int]:
+        return self.broker, self.connection
+
+    @property
     def records(self) -> int:
         return sum(batch.count for batch in self.batches)
 
 
 def busy(gauges: Mapping[Key, Gauge]) -> defaultdict[Key, Gauge]:
     """The gauges with something in flight, their maxima started again."""
-    kept = defaultdict(Gauge, {key: gauge for key, gauge in gauges.items() if gauge.requests})
+    kept = defaultdict(Gauge, {key: gauge for key, gauge in gauges.items() if gauge.now[0]})
     for gauge in kept.values():
         gauge.restart()
     return kept
@@ -65,10 +70,10 @@ class Ledger:
         self._total = Gauge()
         self._attempts: dict[object, int] = defaultdict(int)
         self._topic_names: dict[UUID, str] = {}
-        self._requests: list[RequestSeen] = []
-        self._batches: list[BatchSeen] = []
-        self._answers: list[AnswerSeen] = []
-        self._undecoded: list[Undecoded] = []
+        self.requests: list[RequestSeen] = []
+        self.batches: list[BatchSeen] = []
+        self.answers: list[AnswerSeen] = []
+        self.undecoded: list[Undecoded] = []
 
     # ---- written by the tap's thread
 
@@ -95,18 +100,8 @@ class Ledger:
         """A request arrived; `produced` is None unless it is a Produce request."""
         header, now = pending.header, pending.arrived
         with self._lock:
-            self._requests.append(
-                RequestSeen(
-                    now,
-                    pending.broker,
-                    pending.connection,
-                    header.api,
-                    header.version,
-                    header.correlation_id,
-                    header.client_id,
-                    size,
-                )
-            )
+            said = (header.api, header.version, header.correlation_id, header.client_id, size)
+            self.requests.append(RequestSeen(*(now, *pending.place, *said)))
             known = self._connections[pending.connection]
             if known.client_id != header.client_id:
                 self._connections[pending.connection] = replace(known, client_id=header.client_id)
@@ -115,7 +110,7 @@ class Ledger:
             for batch in produced:
                 seen = self._batch(pending, batch)
                 pending.batches.append(seen)
-                self._batches.append(seen)
+                self.batches.append(seen)
                 if seen.producer_id >= 0 and pending.expects_answer:
                     self._windows[seen.key].sent(seen)
             if pending.expects_answer:
@@ -129,24 +124,9 @@ class Ledger:
         if of.producer_id >= 0:
             identity = (of.producer_id, of.epoch, of.base_sequence, topic, batch.partition)
             self._attempts[identity] = attempt = self._attempts[identity] + 1
-        return BatchSeen(
-            pending.arrived,
-            pending.broker,
-            pending.connection,
-            header.client_id,
-            of.producer_id,
-            of.epoch,
-            of.base_sequence,
-            of.count,
-            topic,
-            batch.partition,
-            header.correlation_id,
-            header.version,
-            of.size,
-            of.crc,
-            attempt,
-            of.transactional,
-        )
+        what = (of.producer_id, of.epoch, of.base_sequence, of.count, topic, batch.partition)
+        how = (header.correlation_id, header.version, of.size, of.crc, attempt, of.transactional)
+        return BatchSeen(*(pending.arrived, *pending.place, header.client_id, *what, *how))
 
     def _count(self, pending: Pending, sign: int) -> None:
         every = (sign, sign * len(pending.batches), sign * pending.records)
@@ -163,7 +143,7 @@ class Ledger:
         now = time.monotonic()
         with self._lock:
             for partition in answer.partitions:
-                self._answers.append(self._answer(pending, partition, answer.throttle_time_ms, now, delivered))
+                self.answers.append(self._answer(pending, partition, answer.throttle_time_ms, now, delivered))
             if delivered:
                 self._settle(pending)
                 for partition in answer.partitions:
@@ -189,42 +169,19 @@ class Ledger:
                 self._windows[batch.key].resolved(batch)
 
     def _answer(self, pending: Pending, of: PartitionAnswer, throttle: int, now: float, delivered: bool) -> AnswerSeen:
-        return AnswerSeen(
-            now,
-            pending.broker,
-            pending.connection,
-            pending.header.correlation_id,
-            pending.header.version,
-            self.topic_name(of.topic, of.topic_id),
-            of.partition,
-            of.error_code,
-            of.base_offset,
-            throttle,
-            now - pending.arrived,
-            delivered,
-        )
+        asked = (pending.header.correlation_id, pending.header.version)
+        said = (self.topic_name(of.topic, of.topic_id), of.partition, of.error_code, of.base_offset, throttle)
+        return AnswerSeen(*(now, *pending.place, *asked, *said, now - pending.arrived, delivered))
 
     def not_decoded(self, broker: int, connection: int, to_broker: bool, size: int, reason: str) -> None:
         with self._lock:
-            self._undecoded.append(Undecoded(time.monotonic(), broker, connection, to_broker, size, reason))
+            self.undecoded.append(Undecoded(time.monotonic(), broker, connection, to_broker, size, reason))
 
     # ---- read by any thread
 
-    def requests(self) -> list[RequestSeen]:
+    def copy(self, seen: list[T]) -> list[T]:
         with self._lock:
-            return list(self._requests)
-
-    def batches(self) -> list[BatchSeen]:
-        with self._lock:
-            return list(self._batches)
-
-    def answers(self) -> list[AnswerSeen]:
-        with self._lock:
-            return list(self._answers)
-
-    def undecoded(self) -> list[Undecoded]:
-        with self._lock:
-            return list(self._undecoded)
+            return list(seen)
 
     def connections(self) -> list[ConnectionSeen]:
         with self._lock:
@@ -249,7 +206,7 @@ class Ledger:
     def reset(self) -> None:
         """Forget what was seen and start the maxima at what is in flight now; retries are still told from firsts."""
         with self._lock:
-            for seen in (self._requests, self._batches, self._answers, self._undecoded):
+            for seen in (self.requests, self.batches, self.answers, self.undecoded):
                 seen.clear()
             self._connections = {n: c for n, c in self._connections.items() if c.closed_at is None}
             self._total.restart()

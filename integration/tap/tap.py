@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from integration.tap.faults import (
     AnswerEdit,
@@ -130,17 +130,17 @@ class Tap:
     @property
     def batches(self) -> list[BatchSeen]:
         """Every batch that reached the tap, retries included, in order of arrival."""
-        return self._ledger.batches()
+        return self._ledger.copy(self._ledger.batches)
 
     @property
     def answers(self) -> list[AnswerSeen]:
         """Every broker answer to a Produce request, one entry a partition."""
-        return self._ledger.answers()
+        return self._ledger.copy(self._ledger.answers)
 
     @property
     def undecoded(self) -> list[Undecoded]:
         """Frames forwarded without being understood; a test that counts should find none."""
-        return self._ledger.undecoded()
+        return self._ledger.copy(self._ledger.undecoded)
 
     @property
     def connections(self) -> list[ConnectionSeen]:
@@ -149,7 +149,8 @@ class Tap:
 
     def requests(self, api: str | None = None, broker: int | None = None) -> list[RequestSeen]:
         """The requests seen, all or those of one API or broker."""
-        return [seen for seen in self._ledger.requests() if api in (None, seen.api) and broker in (None, seen.broker)]
+        all_of_them = self._ledger.copy(self._ledger.requests)
+        return [seen for seen in all_of_them if api in (None, seen.api) and broker in (None, seen.broker)]
 
     @property
     def in_flight(self) -> InFlight:
@@ -180,7 +181,7 @@ class Tap:
 
     def __repr__(self) -> str:
         return (
-            f"Tap({len(self._ledger.requests())} requests, {len(self.batches)} batches, "
+            f"Tap({len(self.requests())} requests, {len(self.batches)} batches, "
             f"{len(self.undecoded)} undecoded, {self.in_flight})"
         )
 
@@ -200,36 +201,17 @@ class Tap:
         self._chosen(broker)
         self._faults.set_rate(bytes_per_second, broker)
 
-    def drop_answers(
-        self,
-        api: str | None = "Produce",
-        n: int = 1,
-        *,
-        keep_open: bool = False,
-        broker: int | None = None,
-        producer_id: int | None = None,
-        topic: str | None = None,
-        partition: int | None = None,
-    ) -> None:
+    def drop_answers(self, api: str | None = "Produce", n: int = 1, *, keep_open: bool = False, **scope: Any) -> None:
         """Swallow the next `n` answers: the broker has done the work, the client never hears of it.
 
-        Each drop resets its connection, unless `keep_open`: then the client waits in vain. `api=None` means any.
+        Each drop resets its connection, unless `keep_open`: then the client waits in vain. `api=None` means any; the
+        other fields of Scope by name.
         """
-        self._drop(Scope(api, broker, producer_id, topic, partition), n, keep_open, to_broker=False)
+        self._drop(Scope(api, **scope), n, keep_open, to_broker=False)
 
-    def drop_requests(
-        self,
-        api: str | None = "Produce",
-        n: int = 1,
-        *,
-        keep_open: bool = False,
-        broker: int | None = None,
-        producer_id: int | None = None,
-        topic: str | None = None,
-        partition: int | None = None,
-    ) -> None:
+    def drop_requests(self, api: str | None = "Produce", n: int = 1, *, keep_open: bool = False, **scope: Any) -> None:
         """Swallow the next `n` requests before the broker sees them; otherwise like `drop_answers`."""
-        self._drop(Scope(api, broker, producer_id, topic, partition), n, keep_open, to_broker=True)
+        self._drop(Scope(api, **scope), n, keep_open, to_broker=True)
 
     def deliver_late(self) -> int:
         """Let the brokers have the requests that `drop_requests` swallowed with `keep_open`, each on a connection of

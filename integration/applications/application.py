@@ -135,6 +135,13 @@ class Application:
         self.send(number)
         return self.ends(within)
 
+    def ends_well(self, by: signal.Signals | None = None, within: float = PATIENCE, *, silent: bool = False) -> None:
+        """By itself or by a signal: with status 0 and no traceback, or without a word."""
+        ended = self.ends(within) if by is None else self.stop(by, within)
+        assert ended.status == 0, ended.errors
+        assert "Traceback" not in ended.errors
+        assert not (silent and ended.errors)
+
     def kill(self) -> None:
         """End what is left of it and its children, whatever state they are in."""
         with contextlib.suppress(ProcessLookupError):

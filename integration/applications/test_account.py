@@ -70,7 +70,6 @@ def test_a_good_outcome(cluster: FakeCluster, tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_outcome(cluster: FakeCluster, tmp_path: Path, changed: dict[str, Any], complaint: str) -> None:
-    """The complaint says what is wrong."""
     with pytest.raises(AssertionError) as caught:
         judge(tmp_path, cluster, **changed)
     assert complaint in str(caught.value)

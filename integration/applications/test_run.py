@@ -87,13 +87,11 @@ class Run:
 
 
 def summaries(file: Path) -> list[dict[str, Any]]:
-    """A line of JSON each."""
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 @pytest.fixture
 def run(brokers: FakeCluster, tmp_path: Path) -> Run:
-    """A way to run commands."""
     return Run(brokers, tmp_path)
 
 
@@ -122,7 +120,6 @@ def test_every_form_of_command_is_taken_over(run: Run, tmp_path: Path, mode: str
 
 
 def test_status_of_the_command_is_kept(run: Run) -> None:
-    """Not that of the account."""
     run(sys.executable, FILE, "fails", status=3)
 
 
@@ -157,7 +154,6 @@ def other(name: str) -> Path:
 @MODES
 @pytest.mark.parametrize("way", ["kombu", "faststream"])
 def test_libraries_that_make_producers_are_taken_over(run: Run, mode: str, way: str) -> None:
-    """They use confluent_kafka inside."""
     run(other("python"), FILE, way, mode=mode)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from integration.applications.account import settle
-from integration.applications.application import SAFE, Application
+from integration.applications.application import SAFE, STOCK, Application
 from safeproducer.testing import FakeCluster
 
 PROGRAMS = "integration.applications.programs"
@@ -32,9 +32,7 @@ def test_a_flask_view_with_a_global_producer(both: Both, brokers: FakeCluster) -
 
     def drive(application: Application) -> None:
         assert ask(application) == {202: REQUESTS}
-        ended = application.stop(signal.SIGINT, within=10)
-        assert ended.status == 0
-        assert "Traceback" not in ended.errors
+        application.ends_well(signal.SIGINT, 10)
         assert settle(application, brokers) == REQUESTS
 
     both(drive, f"{PROGRAMS}.flask_view")
@@ -46,9 +44,7 @@ def by_two_workers(brokers: FakeCluster) -> Callable[[Application], None]:
     def drive(application: Application) -> None:
         application.has("worker", 2)
         assert ask(application) == {202: REQUESTS}
-        ended = application.stop(signal.SIGTERM, within=15)
-        assert ended.status == 0
-        assert "Traceback" not in ended.errors
+        application.ends_well(signal.SIGTERM, 15)
         assert settle(application, brokers) == REQUESTS
 
     return drive
@@ -69,9 +65,7 @@ def test_gunicorn_with_the_producer_of_its_master(both: Both, brokers: FakeClust
         application.has("worker", 2)
         status, text = application.post("/orders/1")
         assert (status, "fork" in text) == (500, True)
-        ended = application.stop(signal.SIGTERM, within=15)
-        assert ended.status == 0
-        assert "Traceback" not in ended.errors
+        application.ends_well(signal.SIGTERM, 15)
         assert not application.log(brokers)
 
     both(drive, *GUNICORN, f"{PROGRAMS}.wsgi_of_the_master:app", classes=(SAFE,))
@@ -105,9 +99,7 @@ def test_celery_prefork(both: Both, brokers: FakeCluster) -> None:
     def drive(application: Application) -> None:
         application.has("done", 20)
         application.has("limited", 2)
-        ended = application.stop(signal.SIGTERM, within=20)
-        assert ended.status == 0
-        assert "Traceback" not in ended.errors
+        application.ends_well(signal.SIGTERM, 20)
         assert {line["left"] for did in ("done", "limited") for line in application.lines(did)} == {0}
         assert settle(application, brokers, unsaid=2, reports=False) >= 20
 
@@ -121,50 +113,36 @@ def test_asyncio_with_poll_on_the_loop(both: Both, brokers: FakeCluster) -> None
 
     def drive(application: Application) -> None:
         application.has("answered", 20)
-        ended = application.stop(signal.SIGTERM, within=10)
-        assert (ended.status, ended.errors) == (0, "")
+        application.ends_well(signal.SIGTERM, 10, silent=True)
         assert [line["count"] for line in application.lines("left")] == [0]
         settle(application, brokers)
 
     both(drive, f"{PROGRAMS}.asyncio_service")
 
 
+IN_BLOCKS = {"safeproducer.mode": "held", "delivery.report.only.error": True}
+
+
 @pytest.mark.parametrize("when", ["first", "late", "never"])
-def test_greenlets(both: Both, brokers: FakeCluster, when: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "classes", "settings"),
+    [
+        pytest.param("", (STOCK, SAFE), {}, id="plain"),
+        # Another greenlet polls while one is inside a callback: it serves nothing. confluent_kafka aborts the process.
+        pytest.param("yielding", (SAFE,), {}, id="callbacks that yield"),
+        # As the Spark sink does far from the brokers; nobody asks for a report of each record.
+        pytest.param("blocks", (SAFE,), IN_BLOCKS, id="blocks"),
+    ],
+)
+def test_greenlets(
+    both: Both, brokers: FakeCluster, when: str, kind: str, classes: tuple[str, ...], settings: dict[str, Any]
+) -> None:
     """gevent that patches before the import, after a producer has worked, or not at all."""
 
     def drive(application: Application) -> None:
-        ended = application.ends()
-        assert (ended.status, ended.errors) == (0, "")
-        assert [line["count"] for line in application.lines("left")] == [0]
-        assert settle(application, brokers) == 5 * 50
+        application.ends_well(silent=kind != "yielding")
+        if kind != "yielding":
+            assert [line["count"] for line in application.lines("left")] == [0]
+        assert settle(application, brokers, reports=kind != "blocks") == 5 * 50
 
-    both(drive, f"{PROGRAMS}.greenlets", when)
-
-
-@pytest.mark.parametrize("when", ["first", "late", "never"])
-def test_greenlets_whose_callbacks_yield(both: Both, brokers: FakeCluster, when: str) -> None:
-    """Another greenlet polls while one is inside a callback: it serves nothing. confluent_kafka aborts the process
-    there."""
-
-    def drive(application: Application) -> None:
-        ended = application.ends()
-        assert ended.status == 0, ended.errors
-        assert "Traceback" not in ended.errors
-        assert settle(application, brokers) == 5 * 50
-
-    both(drive, f"{PROGRAMS}.greenlets", when, "yielding", classes=(SAFE,))
-
-
-@pytest.mark.parametrize("when", ["first", "late", "never"])
-def test_greenlets_that_produce_blocks(both: Both, brokers: FakeCluster, when: str) -> None:
-    """As the Spark sink does far from the brokers; nobody asks for a report of each record."""
-
-    def drive(application: Application) -> None:
-        ended = application.ends()
-        assert (ended.status, ended.errors) == (0, "")
-        assert [line["count"] for line in application.lines("left")] == [0]
-        assert settle(application, brokers, reports=False) == 5 * 50
-
-    settings = {"safeproducer.mode": "held", "delivery.report.only.error": True}
-    both(drive, f"{PROGRAMS}.greenlets", when, "blocks", classes=(SAFE,), settings=settings)
+    both(drive, f"{PROGRAMS}.greenlets", when, *kind.split(), classes=classes, settings=settings)

@@ -261,20 +261,9 @@ def ctrl_c_that_nobody_catches() -> None:
 
 
 @ending
-def unreachable_and_a_flush_with_a_limit() -> None:
+def flush_with_a_limit() -> None:
     send()
     say("left", count=producer.flush(0.5))
-
-
-@ending
-def unreachable_and_a_flush_for_as_long_as_it_takes() -> None:
-    send()
-    say("left", count=producer.flush())
-
-
-@ending
-def unreachable_and_nothing() -> None:
-    send()
 
 
 if __name__ == "__main__":

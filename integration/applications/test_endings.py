@@ -93,10 +93,10 @@ def test_a_flush_without_a_limit_ends_with_the_deadline_of_records(both: Both, b
 @pytest.mark.parametrize(
     ("ending", "number", "status"),
     [
-        ("killed_by_sigterm", signal.SIGTERM, -signal.SIGTERM),
+        ("killed_by_a_signal", signal.SIGTERM, -signal.SIGTERM),
         ("sigterm_handler_that_sets_a_flag", signal.SIGTERM, 0),
         ("ctrl_c_in_a_long_poll", signal.SIGINT, 0),
-        ("ctrl_c_that_nobody_catches", signal.SIGINT, -signal.SIGINT),
+        ("killed_by_a_signal", signal.SIGINT, -signal.SIGINT),
     ],
 )
 def test_a_signal_ends_the_program_and_nothing_is_lost(

@@ -100,6 +100,18 @@ class Target:
         views = [one for one in found["partitions"] if one["partition_index"] == partition]
         return (views[0]["leader_id"], views[0]["leader_epoch"]) if views else (-1, -1)
 
+    def another(self, broker: int) -> int:
+        """The first broker that is not this one."""
+        return next(one for one in self.brokers if one != broker)
+
+    def move(self, topic: str) -> int:
+        """Have another broker lead partition 0; returns it when it does."""
+        other = self.another(self.leader(topic)[0])
+        assert self.move_leader is not None
+        self.move_leader(topic, other)
+        assert self.wait_for_leader(topic) == other
+        return other
+
     def wait_for_leader(self, topic: str, partition: int = 0) -> int:
         """Returns the leader, when it knows that it leads and the others know it, too: each is told for itself."""
 

@@ -172,8 +172,7 @@ def test_another_broker_leads(cluster3: Target) -> None:
     """An old version may ask no follower; error 6, with the leader from version 16 on."""
     name = cluster3.topic(replication=1)
     leader, epoch = cluster3.leader(name)
-    other = next(broker for broker in cluster3.brokers if broker != leader)
-    with cluster3.connect(other) as client:
+    with cluster3.connect(cluster3.another(leader)) as client:
         for version in (10, 17):
             topic = topic_id(client, name) if version >= 13 else name
             answer = fetch(client, version, topic)

@@ -103,10 +103,7 @@ def test_a_new_leader_goes_on(cluster3: Target) -> None:
     leader, epoch = cluster3.leader(name)
     with cluster3.connect(leader) as client:
         assert write(client, name, *map(batch, range(7))) == [(0, offset) for offset in range(7)]
-    other = next(broker for broker in cluster3.brokers if broker != leader)
-    assert cluster3.move_leader is not None
-    cluster3.move_leader(name, other)
-    assert cluster3.wait_for_leader(name) == other
+    other = cluster3.move(name)
     assert cluster3.leader(name)[1] > epoch
     with cluster3.connect(other) as client:
         assert write(client, name, batch(2), batch(1), batch(8), batch(7)) == [(0, 2), REFUSED, REFUSED, (0, 7)]

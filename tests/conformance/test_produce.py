@@ -160,8 +160,7 @@ def test_another_broker_leads(cluster3: Target, version: int) -> None:
     """Error 6; from version 10 on the answer names the leader, its epoch and its address (KIP-951)."""
     name = cluster3.topic(replication=3)
     leader, epoch = cluster3.leader(name)
-    other = next(broker for broker in cluster3.brokers if broker != leader)
-    with cluster3.connect(other) as client:
+    with cluster3.connect(cluster3.another(leader)) as client:
         topic = topic_id(client, name) if version >= 13 else name
         answer = produce(client, version, topic, make_batch([b"a"]))
     found = part(answer)

@@ -152,6 +152,19 @@ EXTRAS: dict[str, dict[str, Any]] = {
 EXTRAS["both"] = EXTRAS["headers"] | EXTRAS["timestamp"]
 
 
+def check_extras(names: str, cluster: FakeCluster, began: float) -> None:
+    """Each row is there once, with what is its own, and the time of its writing where it has no other."""
+    log = [record for partition in range(3) for record in cluster.log("rows", partition) if record.value != b"first-"]
+    found = {record.value: record for record in log}
+    assert len(log) == len(found) == COUNT
+    for row, value in enumerate(VALUES):
+        assert found[value].headers == (tuple(HEADERS_OF[row] or ()) if "headers" in EXTRAS[names] else ())
+        if "timestamp" in EXTRAS[names] and TIMES_OF[row] is not None:
+            assert found[value].timestamp == TIMES_OF[row]
+        else:
+            assert began * 1000 - 1 <= found[value].timestamp <= time.time() * 1000
+
+
 @pytest.mark.parametrize("names", EXTRAS)
 def test_rows_with_headers_or_a_timestamp_wait_one_by_one(
     names: str, cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
@@ -166,21 +179,13 @@ def test_rows_with_headers_or_a_timestamp_wait_one_by_one(
     monkeypatch.setattr(SafeProducer, "produce", counted)
     monkeypatch.setattr(rows, "produce_block", never)
     keys = [b"%d" % (row % 7) for row in range(COUNT)]
-    began = int(time.time() * 1000)
-    made = options(safeproducer_mode="held")
+    made, began = options(safeproducer_mode="held"), time.time()
     assert write_task([batch(VALUES, key=keys, **EXTRAS[names])], made, Task(0, 0)).delivered == COUNT
     assert calls == VALUES
     for partition in range(3):
-        expected = [row for row in range(COUNT) if murmur2(keys[row]) % 3 == partition]
-        records = cluster.log("rows", partition)
-        assert [record.value for record in records] == [VALUES[row] for row in expected]
-        for row, record in zip(expected, records, strict=True):
-            headers, moment = HEADERS_OF[row], TIMES_OF[row]
-            assert record.headers == (tuple(headers) if headers and "headers" in EXTRAS[names] else ())
-            if moment is not None and "timestamp" in EXTRAS[names]:
-                assert record.timestamp == moment
-            else:
-                assert began <= record.timestamp <= time.time() * 1000
+        expected = [VALUES[row] for row in range(COUNT) if murmur2(keys[row]) % 3 == partition]
+        assert [record.value for record in cluster.log("rows", partition)] == expected
+    check_extras(names, cluster, began)
 
 
 def write_first_rows(made: Options) -> None:
@@ -195,18 +200,14 @@ def test_rows_with_headers_or_a_timestamp_share_a_callback_where_they_can_be_tol
     names: str, cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Near the brokers: no callback and no note is made for a row, and each row has what is its own."""
-    made = options()
+    made, began = options(), time.time()
     write_first_rows(made)
     noted: list[int] = []
     monkeypatch.setattr(OldTimestamps, "note", lambda self, topic, at: noted.append(at))
     assert write_task([batch(VALUES, **EXTRAS[names])], made, Task(0, 0)).delivered == COUNT
     oldest = [min(filter(None, TIMES_OF[first : first + 1000])) for first in (0, 1000, 2000)]
     assert noted == (oldest if "timestamp" in EXTRAS[names] else [0, 0, 0])
-    found = {record.value: record for partition in range(3) for record in cluster.log("rows", partition)}
-    for row, value in enumerate(VALUES):
-        assert found[value].headers == (tuple(HEADERS_OF[row] or ()) if "headers" in EXTRAS[names] else ())
-        if "timestamp" in EXTRAS[names] and TIMES_OF[row] is not None:
-            assert found[value].timestamp == TIMES_OF[row]
+    check_extras(names, cluster, began)
 
 
 @pytest.mark.parametrize("names", EXTRAS)
@@ -214,7 +215,7 @@ def test_rows_wait_where_the_way_changes_in_the_middle_of_a_batch(
     names: str, cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is left of them goes another way: each row once, with what is its own."""
-    made = options()
+    made, began = options(), time.time()
     write_first_rows(made)
     produced, records, choose = SafeProducer.produce, rows.produce_records, Route.choose
     left: list[Any] = []
@@ -232,11 +233,7 @@ def test_rows_wait_where_the_way_changes_in_the_middle_of_a_batch(
     monkeypatch.setattr(SafeProducer, "produce", counted)
     assert write_task([batch(VALUES, **EXTRAS[names])], made, Task(0, 0)).delivered == COUNT
     assert left == VALUES[1_000:]
-    found = [record for partition in range(3) for record in cluster.log("rows", partition) if record.value != b"first-"]
-    assert sorted(record.value or b"" for record in found) == sorted(VALUES)
-    if "headers" in EXTRAS[names]:
-        of_row = dict(zip(VALUES, HEADERS_OF, strict=True))
-        assert all(record.headers == tuple(of_row[record.value or b""] or ()) for record in found)
+    check_extras(names, cluster, began)
 
 
 def test_rows_that_a_report_does_not_tell_apart_have_a_callback_of_their_own(cluster: FakeCluster) -> None:

@@ -137,7 +137,7 @@ def del_behind_a_flush() -> None:
 
 
 @ending
-def killed_by_sigterm() -> None:
+def killed_by_a_signal() -> None:
     send()
     producer.flush()
     account(producer)
@@ -250,14 +250,6 @@ def ctrl_c_in_a_long_poll() -> None:
             producer.poll(60)
     except KeyboardInterrupt:
         say("left", count=producer.flush(20))
-
-
-@ending
-def ctrl_c_that_nobody_catches() -> None:
-    send()
-    producer.flush()
-    say("ready")
-    poll_for_ever()
 
 
 @ending

@@ -64,24 +64,10 @@ class Figures:
             and (first is None or first > scenario.first_ack),
             f"fatal: {load.fatal}": load.fatal is not None,
         }
-        return cls(
-            scenario.name,
-            producer,
-            seed,
-            verdict,
-            scene.outstanding,
-            first,
-            oldest,
-            scene.cpu,
-            load.peak_outstanding,
-            load.rss_growth,
-            load.buffer_full,
-            load.seconds,
-            load.fatal,
-            dict(account.errors),
-            scene.evidence,
-            (*verdict.broken, *_lies(scene, verdict), *(what for what, missed in checks.items() if missed)),
-        )
+        told = (scenario.name, producer, seed, verdict, scene.outstanding, first, oldest, scene.cpu)
+        used = (load.peak_outstanding, load.rss_growth, load.buffer_full, load.seconds, load.fatal)
+        missed = (*verdict.broken, *_lies(scene, verdict), *(what for what, missed in checks.items() if missed))
+        return cls(*(*told, *used, dict(account.errors), scene.evidence, missed))
 
     def __str__(self) -> str:
         seen = self.verdict

@@ -48,17 +48,8 @@ class Verdict:
     @property
     def broken(self) -> list[str]:
         """A sentence for each promise that was not kept."""
-        promises = {
-            "lost": self.lost,
-            "duplicated": self.duplicated,
-            "reordered": self.reordered,
-            "phantom": self.phantom,
-            "misplaced": self.misplaced,
-            "foreign": self.foreign,
-            "unreported": self.unreported,
-            "reported again": self.reported_again,
-        }
-        return [f"{count} {name}" for name, count in promises.items() if count]
+        names = ("lost", "duplicated", "reordered", "phantom", "misplaced", "foreign", "unreported", "reported_again")
+        return [f"{count} {name.replace('_', ' ')}" for name in names if (count := getattr(self, name))]
 
 
 def judge(account: Account, log: Log) -> Verdict:

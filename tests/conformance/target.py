@@ -131,17 +131,10 @@ class Target:
 
 
 def list_offsets(
-    client: RawClient,
-    topic: str,
-    timestamp: int,
-    *,
-    partition: int = 0,
-    version: int = 7,
-    epoch: int = -1,
-    isolation: int = 0,
+    client: RawClient, topic: str, timestamp: int, *, partition: int = 0, version: int = 7, epoch: int = -1, **more: int
 ) -> dict[str, Any]:
     wanted = [{"partition_index": partition, "current_leader_epoch": epoch, "timestamp": timestamp}]
-    body = {"isolation_level": isolation, "topics": [{"name": topic, "partitions": wanted}], "timeout_ms": 1000}
+    body = {"isolation_level": 0, "topics": [{"name": topic, "partitions": wanted}], "timeout_ms": 1000, **more}
     found: dict[str, Any] = client.ask("ListOffsets", version, replica_id=-1, **body)["topics"][0]["partitions"][0]
     return found
 

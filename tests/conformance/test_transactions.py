@@ -382,7 +382,7 @@ def fetched(client: RawClient, topic: str, offset: int, isolation: int) -> dict[
 
 
 def latest(client: RawClient, topic: str, isolation: int) -> int:
-    return int(list_offsets(client, topic, -1, isolation=isolation)["offset"])
+    return int(list_offsets(client, topic, -1, isolation_level=isolation)["offset"])
 
 
 def test_what_readers_see(cluster: Target, client: RawClient, tx: Tx) -> None:

@@ -1,6 +1,7 @@
 """What a leader is asked about its window (KIP-1269), and what is made of the answers of FakeCluster's brokers."""
 
 import time
+from typing import Any
 
 import pytest
 
@@ -42,30 +43,24 @@ def set_up(cluster: FakeCluster, *brokers: str, topic: str | None = None, old: b
 
 
 @pytest.mark.parametrize(
-    ("brokers", "topic", "old", "value", "source"),
+    ("brokers", "more", "value", "source"),
     [
-        pytest.param((), None, False, 5, Source.LEADER, id="as it is"),
-        pytest.param(("9",), "20", False, 20, Source.TOPIC, id="the topic's own is more"),
-        pytest.param(("30",), "6", False, 6, Source.TOPIC, id="the topic's own is less"),
-        pytest.param(("9", "12"), None, False, 9, Source.LEADER, id="inherited"),
-        pytest.param((), None, True, None, Source.ASSUMED, id="old"),
+        pytest.param((), {}, 5, Source.LEADER, id="as it is"),
+        pytest.param(("9",), {"topic": "20"}, 20, Source.TOPIC, id="the topic's own is more"),
+        pytest.param(("30",), {"topic": "6"}, 6, Source.TOPIC, id="the topic's own is less"),
+        pytest.param(("9", "12"), {}, 9, Source.LEADER, id="inherited"),
+        pytest.param((), {"old": True}, None, Source.ASSUMED, id="old"),
         # The override is listed, sensitive and without a value; the other broker would tell it.
-        pytest.param((), "20", True, None, Source.ASSUMED, id="old, with a topic of 20"),
+        pytest.param((), {"topic": "20", "old": True}, None, Source.ASSUMED, id="old, with a topic of 20"),
         # As a key in a properties file that this broker's version does not know: listed without a value.
-        pytest.param(("9", "12"), None, True, None, Source.ASSUMED, id="old, with an unknown config of its own"),
+        pytest.param(("9", "12"), {"old": True}, None, Source.ASSUMED, id="old, with an unknown config of its own"),
     ],
 )
 def test_broker_1_is_asked_by_one_request(
-    cluster: FakeCluster,
-    asks: Admin,
-    brokers: tuple[str, ...],
-    topic: str | None,
-    old: bool,
-    value: int | None,
-    source: Source,
+    cluster: FakeCluster, asks: Admin, brokers: tuple[str, ...], more: Any, value: int | None, source: Source
 ) -> None:
     """For itself and the topic; what is taken back does not count any more."""
-    set_up(cluster, *brokers, topic=topic, old=old)
+    set_up(cluster, *brokers, **more)
     said = asks.window(1, "t")
     assert (said.value, said.source) == (value, source)
     assert [(entry.broker, entry.outcome) for entry in cluster.journal("DescribeConfigs")] == [(1, "answered")]

@@ -43,10 +43,8 @@ def produce_frame(version: int, *batches: bytes, acks: int = -1) -> bytes:
     request = oracle_produce.ProduceRequest
     topic = request.TopicProduceData
     named = {"topic_id": TOPIC_ID} if version >= 13 else {"name": "orders"}
-    partitions = [
-        topic.PartitionProduceData(version=version, index=index, records=records)
-        for index, records in enumerate(batches)
-    ]
+    part = topic.PartitionProduceData
+    partitions = [part(version=version, index=index, records=records) for index, records in enumerate(batches)]
     data = topic(version=version, partition_data=partitions, **named)
     message = request(version=version, transactional_id=None, acks=acks, timeout_ms=30_000, topic_data=[data])
     message.with_header(correlation_id=99, client_id="client")
@@ -58,15 +56,11 @@ def answer_frame(version: int, throttle: int = 250) -> bytes:
     response = oracle_produce.ProduceResponse
     topic = response.TopicProduceResponse
     named = {"topic_id": TOPIC_ID} if version >= 13 else {"name": "orders"}
-    partitions = [
-        topic.PartitionProduceResponse(version=version, index=0, error_code=0, base_offset=12),
-        topic.PartitionProduceResponse(version=version, index=1, error_code=45, base_offset=-1),
-    ]
-    message = response(
-        version=version,
-        responses=[topic(version=version, partition_responses=partitions, **named)],
-        throttle_time_ms=throttle,
-    )
+    told = ({"error_code": 0, "base_offset": 12}, {"error_code": 45, "base_offset": -1})
+    part = topic.PartitionProduceResponse
+    partitions = [part(version=version, index=index, **one) for index, one in enumerate(told)]
+    responses = [topic(version=version, partition_responses=partitions, **named)]
+    message = response(version=version, responses=responses, throttle_time_ms=throttle)
     message.with_header(correlation_id=99)
     return bytes(message.encode(header=True))
 
@@ -136,39 +130,25 @@ def oracle_answers() -> list[tuple[str, int, bytes]]:
     for version in range(1, 5):
         one = entry(name="retention.ms", value="604800000", read_only=False, config_source=5, is_sensitive=False)
         other = entry(name="secret", value=None, read_only=True, config_source=4, is_sensitive=True)
-        described = result(
-            error_code=0, error_message=None, resource_type=2, resource_name="orders", configs=[one, other]
-        )
+        whose = {"error_code": 0, "error_message": None, "resource_type": 2, "resource_name": "orders"}
+        described = result(configs=[one, other], **whose)
         add("DescribeConfigs", version, configs(version=version, throttle_time_ms=3, results=[described]))
 
     metadata = oracle_metadata.MetadataResponse
-    broker, topic = metadata.MetadataResponseBroker, metadata.MetadataResponseTopic
+    topic = metadata.MetadataResponseTopic
+    place = {"error_code": 0, "partition_index": 1, "leader_id": 2, "leader_epoch": 9}
+    named = {"error_code": 0, "name": "orders", "topic_id": TOPIC_ID, "is_internal": False}
     for version in range(14):
-        partition = topic.MetadataResponsePartition(
-            error_code=0, partition_index=1, leader_id=2, leader_epoch=9, replica_nodes=[2, 3], isr_nodes=[2]
-        )
-        add(
-            "Metadata",
-            version,
-            metadata(
-                version=version,
-                brokers=[broker(node_id=2, host="ünter", port=9092, rack=None)],
-                cluster_id="c",
-                controller_id=2,
-                topics=[
-                    topic(error_code=0, name="orders", topic_id=TOPIC_ID, is_internal=False, partitions=[partition])
-                ],
-            ),
-        )
+        partition = topic.MetadataResponsePartition(**place, replica_nodes=[2, 3], isr_nodes=[2])
+        broker = metadata.MetadataResponseBroker(node_id=2, host="ünter", port=9092, rack=None)
+        told = {"brokers": [broker], "topics": [topic(**named, partitions=[partition])]}
+        add("Metadata", version, metadata(version=version, cluster_id="c", controller_id=2, **told))
     for version in range(5):
         keys = oracle_api_versions.ApiVersionsResponse.ApiVersion
         ranges = [keys(api_key=0, min_version=3, max_version=13), keys(api_key=3, min_version=0, max_version=13)]
         add("ApiVersions", version, oracle_api_versions.ApiVersionsResponse(version=version, api_keys=ranges))
-        add(
-            "InitProducerId",
-            version,
-            oracle_transaction.InitProducerIdResponse(version=version, producer_id=1 << 40, producer_epoch=3),
-        )
+        ids = oracle_transaction.InitProducerIdResponse
+        add("InitProducerId", version, ids(version=version, producer_id=1 << 40, producer_epoch=3))
     return frames
 
 

@@ -74,11 +74,6 @@ def test_none_is_as_if_it_were_not_given() -> None:
     assert parse(topic=None, kafka_linger_ms=None, safeproducer_spark_bad_rows=None) == parse()
 
 
-def test_a_path_is_told_from_an_option() -> None:
-    """`.save("orders")` is how other formats are told their target."""
-    assert "Give the topic as option 'topic'" in refusal({**BROKERS, "path": "orders"})
-
-
 def test_the_options_of_the_sink() -> None:
     """Names in any case, values as Spark or Python give them."""
     options = Options.parse(

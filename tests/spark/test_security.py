@@ -231,36 +231,16 @@ def test_a_setting_that_the_protocol_does_not_use_is_told() -> None:
 # --- TLS -------------------------------------------------------------------------------------------------------------
 
 
-def test_texts_in_pem_are_loaded(pem: dict[str, str]) -> None:
-    """Authorities, certificates and a key with a password."""
-    options = parsed(
-        {
-            **TLS,
-            "ssl.truststore.type": "pem",
-            "ssl.truststore.certificates": pem["ca"],
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": pem["chain"],
-            "ssl.keystore.key": pem["locked"],
-            "ssl.key.password": "marker",
-        }
-    )
-    assert options.notes == ()
-    assert sorted(options.secrets) == ["ssl.ca.pem", "ssl.certificate.pem", "ssl.key.password", "ssl.key.pem"]
-    assert "BEGIN" not in repr(options)
-    native(options)
-    with pytest.raises(KafkaException, match=r"ssl\.key\.pem"):
-        Producer({**options.config, **options.resolve_secrets(), "ssl.key.password": "wrong"}, log_level=0)
-
-
-@pytest.mark.parametrize("between", [" ", "\n    ", "\r\n", "\t"])
-def test_texts_in_pem_need_no_lines(between: str, pem: dict[str, str]) -> None:
-    """Java takes them on one line, as a file of properties brings them. Text before an entry stays."""
+@pytest.mark.parametrize("between", ["\n", " ", "\n    ", "\r\n", "\t"])
+def test_texts_in_pem_are_loaded(between: str, pem: dict[str, str]) -> None:
+    """Authorities, certificates and a key with a password. Java takes them on one line, too, as a file of properties
+    brings them. Text before an entry stays."""
     texts = {name: text.strip().replace("\n", between) for name, text in pem.items()}
     for key, password in (("key", {}), ("locked", {"ssl.key.password": "marker"})):
         options = parsed(
             {
                 **TLS,
-                "ssl.truststore.type": "PEM",
+                "ssl.truststore.type": "pem",
                 "ssl.truststore.certificates": f"{texts['ca']}{between}{texts['ca']}\nabout the next one\n{pem['ca']}",
                 "ssl.keystore.type": "PEM",
                 "ssl.keystore.certificate.chain": texts["chain"],
@@ -268,8 +248,13 @@ def test_texts_in_pem_need_no_lines(between: str, pem: dict[str, str]) -> None:
                 **password,
             }
         )
+        assert options.notes == ()
+        assert sorted(options.secrets) == sorted(["ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem", *password])
+        assert "BEGIN" not in repr(options)
         assert options.resolve_secrets()["ssl.ca.pem"].count(f"\n{pem['ca']}") == 3
         native(options)
+    with pytest.raises(KafkaException, match=r"ssl\.key\.pem"):
+        Producer({**options.config, **options.resolve_secrets(), "ssl.key.password": "wrong"}, log_level=0)
 
 
 def test_files_in_pem_are_loaded(pem: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

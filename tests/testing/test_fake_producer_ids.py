@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
 
 from safeproducer.testing import DEFAULT, FakeCluster
 from safeproducer.testing.wire import encode_request
@@ -164,26 +163,3 @@ def test_principals_have_quotas_of_their_own() -> None:
         cluster.set_quota(NAME, None, user=DEFAULT)
         assert admitted("carol", 500) == 10
         assert list(cluster.producer_id_usage(1)) == ["alice", "bob"]
-
-
-def test_stock_confluent_kafka_loses_the_record_at_once(cluster: FakeCluster) -> None:
-    """librdkafka takes error 89 for final: the record is gone although the broker only wants it later."""
-    cluster.create_topic("t")
-    cluster.set_quota(NAME, 0.5, user=ANONYMOUS)
-    errors: list[KafkaError | None] = []
-
-    def report(error: KafkaError | None, message: Message) -> None:
-        errors.append(error)
-
-    settings = {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
-    began = time.monotonic()
-    for value in (b"first", b"second"):
-        producer = Producer(settings)
-        producer.produce("t", value, on_delivery=report)
-        assert producer.flush(10) == 0
-        del producer
-    assert time.monotonic() - began < 5
-    assert errors[0] is None
-    assert errors[1] is not None
-    assert errors[1].code() == THROTTLING_QUOTA_EXCEEDED
-    assert [record.value for record in cluster.log("t")] == [b"first"]

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer, ThrottleEvent
 
-from safeproducer import SafeProducer
 from safeproducer.testing import DEFAULT, FakeCluster
 from safeproducer.testing.wire import encode_request
 from tests.clusters import cluster_of
@@ -125,15 +124,3 @@ def test_stock_confluent_kafka_hears_of_its_quota(cluster: FakeCluster) -> None:
     poll_until(producer, lambda: heard)
     assert (heard[0].broker_id, heard[0].throttle_time) == (1, told[2] / 1000)
     assert len(cluster.log("t")) == 3
-
-
-def test_safeproducer_knows_who_throttles_it(cluster: FakeCluster) -> None:
-    """The default of all users applies to a client without a name of its own, and its snapshot shows the broker."""
-    cluster.create_topic("t")
-    cluster.set_quota("producer_byte_rate", 1000, user=DEFAULT)
-    with SafeProducer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0}) as producer:
-        producer.produce("t", bytes(10_100))  # some 200 bytes over
-        assert producer.flush(10) == 0
-        poll_until(producer, lambda: producer.snapshot().throttled_brokers)
-        (entry,) = cluster.journal("Produce")
-        assert producer.snapshot().throttled_brokers == {1: entry.throttled_ms / 1000}

@@ -2,9 +2,6 @@
 
 import uuid
 
-import pytest
-from confluent_kafka import Producer
-
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.wire import decode_response, encode_request
 from tests.conformance.target import part, topic_id
@@ -108,18 +105,3 @@ def test_a_downgraded_broker_hangs_up_and_an_upgraded_one_answers(cluster: FakeC
     cluster.set_kip_1269(1, True)
     with RawClient(cluster.bootstrap) as client:
         assert retained(produce(client, chosen)) == [20]
-
-
-@pytest.mark.filterwarnings("ignore:read_text is deprecated")
-def test_stock_clients_do_not_mind(cluster: FakeCluster) -> None:
-    """librdkafka still chooses version 10, kafka-python 9 or 8, and both deliver."""
-    cluster.create_topic("t", config={RETAIN: "20"})
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    producer.produce("t", b"a")
-    assert producer.flush(10) == 0
-    kafka = pytest.importorskip("kafka", reason="kafka-python is not installed")
-    other = kafka.KafkaProducer(bootstrap_servers=cluster.bootstrap.split(","))
-    other.send("t", b"b").get(10)
-    other.close(5)
-    assert [entry.version for entry in cluster.journal("Produce")] in ([10, 9], [10, 8])  # kafka-python 3 and 2
-    assert [record.value for record in cluster.log("t")] == [b"a", b"b"]

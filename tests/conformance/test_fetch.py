@@ -5,9 +5,8 @@ import uuid
 from typing import Any
 
 import pytest
-from safeproducer.testing.fake.rules.records import unpack
 
-from safeproducer.testing.produce import read_batch_headers
+from safeproducer.testing.produce import read_batch_headers, unpack
 from tests.conformance.target import Target, fetch, part, topic_id
 from tests.testing.raw import RawClient, fetch_body, make_batch
 

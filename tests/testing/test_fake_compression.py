@@ -9,10 +9,10 @@ from collections.abc import Callable
 import cramjam
 import pytest
 from aiokafka.codec import snappy_encode
-from safeproducer.testing.fake.rules.records import MAX_UNPACKED, unpack
 
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.codec import WireError
+from safeproducer.testing.produce import MAX_UNPACKED, unpack
 from tests.conformance.target import list_offsets
 from tests.testing.raw import RawClient, make_batch
 

@@ -183,13 +183,13 @@ def buffers(engine: Any, labels: Labels, over: bool) -> Iterator[Figure]:
         return
     attributes, buffer = labels.of(engine), engine.dispatcher.record_buffer
     accepted, delivered, failed = engine.counters.totals()
-    unresolved = max(0, accepted - delivered - failed)
+    unresolved, delivery = max(0, accepted - delivered - failed), engine.updates.delivery
     connected = engine.holds.cluster.connected() or not engine.updates.interval  # no statistics, no knowledge
     yield names.DISCONNECTED, attributes, 0 if connected else unresolved
     # librdkafka counts events, too, which stay there while nobody polls.
     yield names.BUFFER_RECORDS, attributes, min(buffer.records, unresolved)
     yield names.BUFFER_BYTES, attributes, buffer.bytes()
-    if (limit := engine.updates.delivery.buffer.bytes) is not None:
+    if (limit := delivery.buffer.bytes) is not None:
         yield names.BUFFER_LIMIT, attributes, limit
 
 

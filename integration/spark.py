@@ -28,6 +28,8 @@ CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
+DAEMON = "integration.spark_daemon"
+"""Forks the Python workers of run_script() and of RunningQuery."""
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """For a JVM that lives for some seconds: it compiles at once, and to slower code."""
 WARM_UP = """
@@ -108,7 +110,12 @@ def run_script(
         [sys.executable, str(script), *arguments],
         cwd=scratch,  # Spark makes folders where it is started
         env=spark_environment(
-            scratch, master=f"local[{cores}]", memory=memory, jvm=jvm, conf=conf, environment=environment
+            scratch,
+            master=f"local[{cores}]",
+            memory=memory,
+            jvm=jvm,
+            conf={"spark.python.daemon.module": DAEMON, **(conf or {})},
+            environment=environment,
         ),
         capture_output=True,
         text=True,
@@ -140,7 +147,7 @@ def task_workers(root: psutil.Process) -> list[psutil.Process]:
     for one in root.children(recursive=True):
         with suppress(psutil.NoSuchProcess, AttributeError):
             line, of = one.cmdline()[-2:], one.parent().cmdline()[-2:]
-            if line == of == ["pyspark.daemon", "pyspark.worker"]:
+            if line == of == [DAEMON, "pyspark.worker"]:
                 found.append(one)
     return found
 

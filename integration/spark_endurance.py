@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from integration.spark import task_workers
 from safeproducer.spark import BatchReport, SafeProducerSink
 
 REPORTS = "SPARK_ENDURANCE_REPORTS"
@@ -32,12 +33,10 @@ def note_report(report: BatchReport) -> None:
 def memory(port: int) -> dict[str, int]:
     """Process ID of each Python worker of this driver that writes -> bytes that it has resident."""
     found = {}
-    for child in psutil.Process().children(recursive=True):
+    for worker in task_workers(psutil.Process()):
         with suppress(psutil.NoSuchProcess):
-            if "pyspark.daemon" in " ".join(child.cmdline()) and any(
-                one.raddr and one.raddr.port == port for one in child.net_connections()
-            ):
-                found[str(child.pid)] = child.memory_info().rss
+            if any(one.raddr and one.raddr.port == port for one in worker.net_connections()):
+                found[str(worker.pid)] = worker.memory_info().rss
     return found
 
 

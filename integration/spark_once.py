@@ -12,6 +12,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from integration.spark import task_workers
 from safeproducer.spark import BatchReport, SafeProducerSink
 
 
@@ -22,14 +23,6 @@ def forget_last(checkpoint: Path) -> None:
     )
     last.unlink()
     (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
-
-
-def kill_workers() -> None:
-    """All that the daemon has forked."""
-    daemons = [one for one in psutil.Process().children(recursive=True) if "pyspark.daemon" in one.cmdline()]
-    for process in daemons:
-        if process.parent() in daemons:
-            process.kill()
 
 
 def run(spark: SparkSession, settings: dict[str, Any], step: dict[str, Any]) -> dict[str, Any]:
@@ -48,7 +41,8 @@ def run(spark: SparkSession, settings: dict[str, Any], step: dict[str, Any]) -> 
     def note(report: BatchReport) -> None:
         reports.append(report)
         if step.get("kill"):
-            kill_workers()
+            for worker in task_workers(psutil.Process()):
+                worker.kill()
 
     sink = SafeProducerSink(options, on_batch=note)
     began = time.monotonic()

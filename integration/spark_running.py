@@ -18,7 +18,7 @@ from integration import spark_faults
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.log import Record, read_records
 from integration.kafka.poll import until
-from integration.spark import spark_environment
+from integration.spark import DAEMON, spark_environment
 from integration.spark_faults import ARROW_BATCHES, REPORTS, ROWS
 
 LINE = "{}-{:05d}-" + "x" * 60
@@ -77,6 +77,7 @@ class RunningQuery:
         conf = {
             "spark.sql.execution.arrow.maxRecordsPerBatch": str(self.arrow_rows),
             "spark.sql.files.openCostInBytes": "0",
+            "spark.python.daemon.module": DAEMON,
             "spark.sql.files.maxPartitionBytes": str(self.rows // 2 * len(LINE.format("00", 0) + "\n")),
             **self.conf,
         }

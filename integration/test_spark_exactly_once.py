@@ -30,7 +30,7 @@ from integration import spark_once
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.log import read_records
 from integration.kafka.poll import until
-from integration.spark import run_script
+from integration.spark import run_script, task_workers
 from integration.spark_running import RunningQuery
 from integration.spark_storm import DEATHS, STOP, STOPPED
 from integration.tap.tap import Tap
@@ -124,9 +124,8 @@ class Storm(RunningQuery):
 
     def worker_killed(self) -> None:
         """Any, whatever it does."""
-        workers = [one for one in self.tree() if _is_worker(one)]
-        if workers:
-            _signal(self.dice.choice(workers), signal.SIGKILL)
+        with suppress(psutil.NoSuchProcess, IndexError):
+            self.dice.choice(task_workers(self.tree()[0])).kill()
             self.met["worker killed"] += 1
 
     def task_raises(self) -> None:
@@ -180,13 +179,6 @@ class Storm(RunningQuery):
         for process in tree:
             _signal(process, signal.SIGKILL)
         former.wait(30)
-
-
-def _is_worker(process: psutil.Process) -> bool:
-    try:
-        return "pyspark.daemon" in process.cmdline() and "pyspark.daemon" in process.parent().cmdline()
-    except (psutil.NoSuchProcess, AttributeError):
-        return False
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -59,6 +59,7 @@ def server_properties(
         "controller.quorum.election.timeout.ms": "1000",
         "controller.quorum.fetch.timeout.ms": "2000",
         "replica.lag.time.max.ms": "5000",
+        "metadata.max.idle.interval.ms": "5000",  # a third of the CPU of a node that idles went into it
         "quota.window.size.seconds": "1",
         **overrides,
     }

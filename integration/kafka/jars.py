@@ -74,7 +74,7 @@ def under_test() -> JarSet:
 def cache_folder(of: JarSet = KAFKA) -> Path:
     """Its folder in `$SAFEPRODUCER_CACHE`, or in `.cache` of the repository."""
     root = os.environ.get("SAFEPRODUCER_CACHE")
-    return (Path(root) if root else HERE.parents[1] / ".cache").absolute() / of.folder
+    return (Path(root) if root else HERE.parents[1] / ".cache").resolve() / of.folder
 
 
 def classpath(cache: Path | None = None, of: JarSet = KAFKA) -> list[Path]:

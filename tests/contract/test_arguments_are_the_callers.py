@@ -205,6 +205,7 @@ def test_positions_of_a_transaction_are_used_again(make: Any, cluster: Any, topi
             end = time.monotonic() + 10
             while (offset := consumer.committed([TopicPartition(topic, 0)], 10)[0].offset) < 0:
                 assert time.monotonic() < end
+                time.sleep(0.05)
             assert offset == 7
     finally:
         consumer.close()

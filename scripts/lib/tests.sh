@@ -40,6 +40,8 @@ brokers=(
 spark=(
     integration/test_spark_exactly_once.py
     integration/test_spark_doors.py
+    integration/test_spark_tokens.py
+    integration/test_spark_copies.py
     integration/test_spark_kafka.py
     integration/test_spark_faults.py
     integration/test_spark_bad_rows.py

@@ -1,5 +1,5 @@
-"""What test_spark_endurance.py and test_spark_far.py run: a query of equal micro-batches, by either door, until it has
-written so many, or the file `end` is in its folder.
+"""What test_spark_endurance.py, test_spark_far.py and test_spark_tokens.py run: a query of equal micro-batches by each
+door that has options, until so many are written, or the file `end` is in the folder.
 
 `python integration/spark_endurance.py SETTINGS`, a file in JSON; a line of JSON for each micro-batch: its report, and
 the memory of the Python workers that have a connection to the broker.
@@ -43,26 +43,29 @@ def memory(port: int) -> dict[str, int]:
 def main() -> int:
     """Until there are enough reports."""
     settings = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    folder, options = Path(settings["folder"]), settings["options"]
-    port = int(options["kafka.bootstrap.servers"].rpartition(":")[2])
+    folder, queries = Path(settings["folder"]), []
     spark = SparkSession.builder.appName("endurance").getOrCreate()
-    options["safeproducer.spark.on.batch"] = "integration.spark_endurance:note_report"
     source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=settings["rows"], numPartitions=2).load()
     rows = source.selectExpr("string(value) key", "string(value) value")
-    writer = rows.writeStream.option("checkpointLocation", str(folder / "checkpoint"))
-    writer = writer.trigger(processingTime=settings["trigger"])
-    if settings["door"] == "sink":
-        query = writer.foreachBatch(SafeProducerSink(options)).start()
-    else:
-        query = writer.format("safeproducer").options(**options).start()
+    for door, options in settings["doors"].items():
+        port = int(options["kafka.bootstrap.servers"].rpartition(":")[2])
+        options["safeproducer.spark.on.batch"] = "integration.spark_endurance:note_report"
+        writer = rows.writeStream.option("checkpointLocation", str(folder / f"checkpoint-{door}"))
+        writer = writer.trigger(processingTime=settings["trigger"])
+        if door == "sink":
+            writer = writer.foreachBatch(SafeProducerSink(options))
+        else:
+            writer = writer.format("safeproducer").options(**options)
+        queries.append(writer.start())
     told = 0
     with Path(os.environ[REPORTS]).open(encoding="utf-8") as reports:
-        while told < settings["batches"] and not (folder / "end").exists() and query.isActive:
+        while told < settings["batches"] and not (folder / "end").exists() and all(one.isActive for one in queries):
             time.sleep(0.05)
             for line in reports:
                 told += 1
                 print(json.dumps({"report": json.loads(line), "memory": memory(port)}), flush=True)
-    query.stop()
+    for query in queries:
+        query.stop()
     spark.stop()
     return 0
 

@@ -34,11 +34,10 @@ def endured(kafka: KafkaCluster, topic: str, scratch: Path, batches: int, trigge
     (scratch / "reports").touch()
     settings = {
         "folder": str(scratch),
-        "options": {"kafka.bootstrap.servers": kafka.bootstrap, "topic": topic},
+        "doors": {door: {"kafka.bootstrap.servers": kafka.bootstrap, "topic": topic}},
         "batches": batches,
         "rows": ROWS,
         "trigger": trigger,
-        "door": door,
     }
     (scratch / "settings.json").write_text(json.dumps(settings))
     done = run_script(

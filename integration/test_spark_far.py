@@ -35,16 +35,17 @@ def test_far_away_a_query_takes_the_producer_ids_that_it_reports(
     reports.touch()
     settings = {
         "folder": str(tmp_path),
-        "options": {
-            "kafka.bootstrap.servers": kafka_tapped.bootstrap,
-            "kafka.batch.size": "20000",
-            "safeproducer.ordering": "key",
-            "topic": name,
+        "doors": {
+            "sink": {
+                "kafka.bootstrap.servers": kafka_tapped.bootstrap,
+                "kafka.batch.size": "20000",
+                "safeproducer.ordering": "key",
+                "topic": name,
+            }
         },
         "batches": MOST_BATCHES,
         "rows": 20_000,
         "trigger": "0 seconds",
-        "door": "sink",
     }
     (tmp_path / "settings.json").write_text(json.dumps(settings))
 

@@ -165,9 +165,9 @@ def test_a_function_that_fails_ends_the_task(kafka: KafkaCluster, calls: Path) -
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 
-def streamed(made: dict[str, str], door: str, folder: Path) -> Finished:
-    """The query of spark_endurance.py, in a driver of its own that logs all events of Spark in `folder`."""
-    settings = {"folder": str(folder), "options": made, "batches": 1_000_000, "rows": EACH, "door": door}
+def streamed(doors: dict[str, dict[str, str]], folder: Path) -> Finished:
+    """The queries of spark_endurance.py, in a driver that logs all events of Spark in `folder`."""
+    settings = {"folder": str(folder), "doors": doors, "batches": 1_000_000, "rows": EACH}
     (folder / "settings.json").write_text(json.dumps({**settings, "trigger": f"{TRIGGER} seconds"}))
     login = f'{MODULE} required clientId="me" clientSecret="{SECRET}" scope="kafka";'
     done = run_script(
@@ -187,21 +187,27 @@ def streamed(made: dict[str, str], door: str, folder: Path) -> Finished:
     return done
 
 
-def least_told(folder: Path, *running: Future[Finished]) -> int:
-    """Micro-batches that the query of each door has reported. Raises the error of one that has ended."""
-    for one in running:
-        assert not one.done(), one.result().stderr[-5000:]
-    return min((folder / door / "reports").read_text().count("\n") for door in ("sink", "source"))
+def told(folder: Path, topic: str) -> list[dict[str, Any]]:
+    """The reports of the query that writes to this topic."""
+    lines = (folder / "reports").read_text().splitlines(keepends=True)
+    reports = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [report for report in reports if topic in report["topics"]]
 
 
-def kill_workers(told: Callable[[], int], seconds: float, pause: float) -> int:
+def least_told(folder: Path, topics: list[str], running: Future[Finished]) -> int:
+    """Micro-batches that each query has reported. Raises the error of a driver that has ended."""
+    assert not running.done(), running.result().stderr[-5000:]
+    return min(len(told(folder, topic)) for topic in topics)
+
+
+def kill_workers(least: Callable[[], int], seconds: float, pause: float) -> int:
     """One after a pause, if the queries went on since the last one; for so long from their first report on, and until
     some are killed. How many."""
-    until(told, "both queries write", 600)
+    until(least, "both queries write", 600)
     began, killed, before = time.monotonic(), 0, 0
     while time.monotonic() < began + seconds or killed < FEW:
         time.sleep(pause)
-        if (now := told()) > before and (found := task_workers(psutil.Process())):
+        if (now := least()) > before and (found := task_workers(psutil.Process())):
             before = now
             with suppress(psutil.NoSuchProcess):
                 random.choice(found).kill()
@@ -232,50 +238,49 @@ def test_streams_outlive_their_tokens(
     url, asked = endpoint
     of_function = {"sasl_jaas_config": "call:integration.spark_tokens:token"}
     of_endpoint = {"sasl_oauthbearer_token_endpoint_url": url, "sasl_jaas_config": f"env:{LOGIN}"}
-    running, began = {}, time.monotonic()
-    with ThreadPoolExecutor(2) as pool:
-        for door, more in (("sink", of_function), ("source", of_endpoint)):
-            (tmp_path / door / "events").mkdir(parents=True)
-            (tmp_path / door / "reports").touch()
-            made = given(kafka, f"{door}-{life}", **more) | {"safeproducer.spark.row.id": "position"}
-            running[door] = pool.submit(streamed, made, door, tmp_path / door)
+    topics, began = [f"{door}-{life}" for door in ("sink", "source")], time.monotonic()
+    ids = {"safeproducer.spark.row.id": "position"}
+    made = [given(kafka, topic, **more) | ids for topic, more in zip(topics, (of_function, of_endpoint), strict=True)]
+    (tmp_path / "events").mkdir()
+    (tmp_path / "reports").touch()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(streamed, {"sink": made[0], "source": made[1]}, tmp_path)
         try:
-            killed = kill_workers(lambda: least_told(tmp_path, *running.values()), seconds, life / 2)
+            killed = kill_workers(lambda: least_told(tmp_path, topics, running), seconds, life / 2)
         finally:
-            for door in running:
-                (tmp_path / door / "end").touch()
+            (tmp_path / "end").touch()
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path != calls]
-    assert {"events", "checkpoint"} <= {part for path in written for part in path.parts}
+    folders = {part for path in written for part in path.parts}
+    assert {"events", "checkpoint-sink", "checkpoint-source"} <= folders
     for mark in (spark_tokens.MARKER, spark_tokens.SEEN, SECRET):
         assert [path for path in written if mark.encode() in path.read_bytes()] == []
-    for door, done in running.items():
-        finished = done.result()
-        assert finished.returncode == 0, finished.stderr[-5000:]
-        assert "KafkaWriteError" not in finished.stderr, finished.stderr[-5000:]
-        judge(kafka, f"{door}-{life}", tmp_path / door / "reports")
+    finished = running.result()
+    assert finished.returncode == 0, finished.stderr[-5000:]
+    assert "KafkaWriteError" not in finished.stderr, finished.stderr[-5000:]
+    for topic in topics:
+        judge(kafka, topic, told(tmp_path, topic))
     print(json.dumps({"killed": killed, "calls": len(calls.read_text().splitlines()), "asked": len(asked)}))
     lives = (time.monotonic() - began) / life
     for questions in (len(calls.read_text().splitlines()), len(asked)):
         assert seconds / life < questions < STARTS * (TASKS + killed) + CLIENTS * TASKS * lives / 0.8
 
 
-def judge(kafka: KafkaCluster, topic: str, reports: Path) -> None:
+def judge(kafka: KafkaCluster, topic: str, reports: list[dict[str, Any]]) -> None:
     """Each row of the micro-batches that were reported."""
-    told = [json.loads(line) for line in reports.read_text().splitlines()]
     records = list(chain.from_iterable(read_records(kafka.direct_bootstrap, topic)))
     rows = Counter(int(record.value or b"") for record in records)
-    wanted = len(told) * EACH
-    assert [report["batch_id"] for report in told] == list(range(len(told)))
-    assert {(report["rows"], report["delivered"]) for report in told} == {(EACH, EACH)}
+    wanted = len(reports) * EACH
+    assert [report["batch_id"] for report in reports] == list(range(len(reports)))
+    assert {(report["rows"], report["delivered"]) for report in reports} == {(EACH, EACH)}
     assert [row for row in range(wanted) if row not in rows] == []
     named = {
         (row, dict(record.headers or ())["sp-id"]) for record in records if (row := int(record.value or b"")) < wanted
     }
     assert len(named) == wanted
     twice = Counter(row // EACH for row, count in rows.items() for _ in range(count - 1))
-    repeated = {report["batch_id"]: report["maybe_twice"] for report in told if report["repeated_tasks"]}
+    repeated = {report["batch_id"]: report["maybe_twice"] for report in reports if report["repeated_tasks"]}
     print(json.dumps({"topic": topic, "rows": wanted, "twice": twice.total(), "repeated": len(repeated)}))
     for batch, extra in twice.items():
-        assert batch == len(told) or batch in repeated
+        assert batch == len(reports) or batch in repeated
         most = repeated.get(batch)
         assert most is None or extra <= most

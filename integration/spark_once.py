@@ -55,6 +55,7 @@ def run(spark: SparkSession, settings: dict[str, Any], step: dict[str, Any]) -> 
     progress = [one["durationMs"]["addBatch"] for one in query.recentProgress if one["numInputRows"]]
     return {
         "name": step["name"],
+        "master": spark.sparkContext.master,
         "slots": [report.slots for report in reports],
         "rows": sum(report.rows for report in reports),
         "error": error,
@@ -68,6 +69,9 @@ def main() -> None:
     settings = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     spark = SparkSession.builder.appName("once").getOrCreate()
     for step in settings["steps"]:
+        if "master" in step:
+            spark.stop()
+            spark = SparkSession.builder.master(step["master"]).getOrCreate()
         print(json.dumps(run(spark, settings, step)), flush=True)
     spark.stop()
 

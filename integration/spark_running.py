@@ -106,7 +106,7 @@ class RunningQuery:
                 raise AssertionError(self.output()[-5000:])
             return bool(probe())
 
-        until(found, what, patience)
+        until(found, what, patience, 0.1)  # a probe may ask brokers for all partitions
 
     def end(self) -> None:
         """Stop the query, and its driver."""

@@ -250,7 +250,7 @@ def test_each_row_is_there_once_for_readers_of_committed_records(
 # --- replays ---------------------------------------------------------------------------------------------------------
 
 REPLAYED: dict[str, Any] = {"conf": {"spark.sql.adaptive.enabled": "false"}, "forget": True}
-HERE: list[dict[str, Any]] = [
+REPLAYS: list[dict[str, Any]] = [
     {"name": "written"},
     {"name": "again", "forget": True},
     {"name": "without adaptive execution", **REPLAYED},
@@ -259,12 +259,10 @@ HERE: list[dict[str, Any]] = [
     {"name": "other slots", "options": {"safeproducer.spark.slots": "1"}},
     {"name": "second query", "checkpoint": "another"},
     {"name": "repaired"},
-]
-"""A query that stops leaves its micro-batch to the next one."""
-ELSEWHERE: list[dict[str, Any]] = [
-    {"name": "more cores", "forget": True},
+    {"name": "more cores", "master": "local[8,1]", "forget": True},
     {"name": "more cores, not adaptive", **REPLAYED},
 ]
+"""A query that stops leaves its micro-batch to the next one. Another master is another session, in the same JVM."""
 
 
 def write_files(folder: Path, files: int, count: int) -> list[str]:
@@ -298,8 +296,9 @@ def test_replays_are_found_there_and_others_stop_the_query(kafka_once: KafkaClus
     topic = "replays"
     kafka_once.admin.create_topic(topic, 4, 3)
     rows = write_files(tmp_path, 3, 1_000)
-    found = steps(tmp_path, kafka_once, topic, "2,1", HERE) | steps(tmp_path, kafka_once, topic, "8,1", ELSEWHERE)
+    found = steps(tmp_path, kafka_once, topic, "2,1", REPLAYS)
     print(json.dumps({name: one["error"][-300:] or one["slots"] for name, one in found.items()}))
+    assert (found["written"]["master"], found["more cores"]["master"]) == ("local[2,1]", "local[8,1]")
     assert found["written"]["slots"] == [{"written": SLOTS}] * 3
     for name in ("again", "without adaptive execution", "repaired", "more cores", "more cores, not adaptive"):
         assert (found[name]["slots"], found[name]["error"]) == ([{"already_there": SLOTS}], ""), name

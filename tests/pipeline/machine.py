@@ -152,7 +152,7 @@ class FeedMachine(RuleBasedStateMachine):
         for tp in sorted(self.rig.cluster.leaders):
             self.rig.produce(*tp)
         self.rig.flush(0.3)
-        for _ in range(4):
+        for _ in range(2):
             self.rig.report_queue(8.0)
             for tp in sorted(self.rig.cluster.leaders):
                 self.rig.produce(*tp)

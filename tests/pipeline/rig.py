@@ -36,7 +36,7 @@ CLOSE_PATIENCE = 300.0
 _FLUSH_ROUND = Serving.flush_round
 THROTTLING = (HoldReason.THROTTLED, HoldReason.PROBING)
 _ids = itertools.count()
-POLLS, POLLS_IN_A_ROW, LATE = 0.011, 10, 0.1
+POLLS, POLLS_IN_A_ROW, LATE = 0.021, 10, 0.1
 """Seconds, looks, seconds. A minute in which the sender polls takes 600 turns in place of 6 000."""
 
 

@@ -29,6 +29,7 @@ from safeproducer.settings.config import parse
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.fake.handlers import metadata
 from safeproducer.testing.fake.state.sasl import Credentials
+from tests import served
 from tests.inside import engine_of
 
 MODES = ("auto", "held")
@@ -85,7 +86,7 @@ def until(producer: SafeProducer, true: Callable[[], object], send: Callable[[],
         assert time.monotonic() < began + SOON, (producer.explain(), producer.health(unresolved_for=0.5))
         with contextlib.suppress(BufferError):
             send()
-        producer.poll(0.02)
+        served.rest(producer, 0.05)
     return time.monotonic() - began
 
 
@@ -147,7 +148,7 @@ def test_a_single_error_that_is_tried_again_blames_nobody(cluster: FakeCluster, 
     cluster.fail_next("Produce", 6, n=2, topic="t")
     while time.monotonic() < end:
         producer.produce("t", b"x", partition=0)
-        producer.poll(0.05)
+        served.rest(producer, 0.05)
         assert "answers, with" not in said(producer)
 
 
@@ -196,7 +197,7 @@ def test_a_slow_broker_is_told_with_its_time_and_partitions(
     end = time.monotonic() + 3.0
     while time.monotonic() < end:
         send()
-        producer.poll(0.05)
+        served.rest(producer, 0.05)
         assert not ("takes 2.0 s" in said(producer) and "acknowledges nothing" in said(producer)), said(producer)
     cluster.delay(0, broker=2)
     until(producer, lambda: producer.snapshot().unresolved == 0)
@@ -304,7 +305,7 @@ def test_a_producer_whose_every_record_is_refused_is_not_ok(cluster: FakeCluster
     end = time.monotonic() + 2.5
     while time.monotonic() < end:
         send()
-        producer.poll(0.05)
+        served.rest(producer, 0.05)
         assert "tries again" not in producer.explain()
     assert len(errors) >= 10
     assert told.ready
@@ -381,7 +382,7 @@ def test_brokers_that_all_stop_are_not_a_topic_that_is_not_there(cluster: FakeCl
     end = time.monotonic() + 3.0
     while time.monotonic() < end or (HoldReason.NO_BROKER not in reasons and time.monotonic() < end + 20):
         send()
-        producer.poll(0.05)
+        served.rest(producer, 0.05)
         reasons |= {row.reason for row in producer.snapshot().partitions}
         assert "no broker is connected" in said(producer)
         assert "Create the topic" not in said(producer)
@@ -529,7 +530,7 @@ def test_a_topic_that_was_refused_goes_on_beside_a_broker_that_hangs(
     end = time.monotonic() + 5.0
     while time.monotonic() < end or len(ended) < 30:
         send()
-        producer.poll(0.02)
+        served.rest(producer, 0.05)
         assert "acknowledges nothing" not in said(producer, "t")
     cluster.fail_next("Produce", error, n=0, topic="t")
     end = time.monotonic() + rest
@@ -687,7 +688,7 @@ def test_a_client_that_sends_nothing_until_a_broker_that_hangs_answers_names_tha
     end = time.monotonic() + 4.0
     while time.monotonic() < end:
         send()
-        producer.poll(0.02)
+        served.rest(producer, 0.05)
         assert named in said(producer, "t", 0)
         assert not re.search(r"broker [13](, its leader,)? acknowledges", said(producer))
     assert codes(producer) >= {"coordinator", "refused"}
@@ -749,7 +750,7 @@ def test_a_producer_that_gets_no_id_blames_no_leader(
     end, reasons = time.monotonic() + 6, set[Any]()
     while time.monotonic() < end:
         send()
-        producer.poll(0.05)
+        served.rest(producer, 0.05)
         assert re.search(f"wait: {named}", said(producer)), producer.explain()
         assert "acknowledges nothing" not in said(producer)
         reasons |= {row.reason for row in producer.snapshot().partitions}

@@ -345,7 +345,9 @@ class FakeNative:
         return chosen if chosen != ANY else 0
 
     def _toppar(self, tp: TopicPartition) -> Toppar:
-        return self._toppars.setdefault(tp, Toppar(tp))
+        if (found := self._toppars.get(tp)) is None:
+            found = self._toppars[tp] = Toppar(tp)
+        return found
 
     def _append(self, message: NativeMessage, tp: TopicPartition) -> Toppar:
         toppar = self._toppar(tp)
@@ -592,14 +594,16 @@ class FakeNative:
     def _tick(self) -> None:
         if self.closed:
             return
-        text, heard = self.statistics(), frozenset(self._metadata)
-        self._events.append((False, lambda: self._tell(text, heard)))
+        text = self.statistics()
+        told = [
+            (tp, self._leaders.get(tp, -1), self._epochs.get(tp, -1)) for tp in self._toppars if tp[0] in self._metadata
+        ]
+        self._events.append((False, lambda: self._tell(text, told)))
         self.time.after(self._interval, self._tick)
 
-    def _tell(self, text: str, heard: frozenset[str]) -> None:
-        for topic, fields in json.loads(text)["topics"].items():
-            for entry in fields["partitions"].values() if topic in heard else ():
-                self.observer.told_of_leader((topic, entry["partition"]), entry["leader"], entry["leader_epoch"])
+    def _tell(self, text: str, told: list[tuple[TopicPartition, int, int]]) -> None:
+        for each in told:
+            self.observer.told_of_leader(*each)
         self._stats_cb(text)
 
     def statistics(self) -> str:

@@ -18,12 +18,10 @@ HOUR = 3600 // SCRAPE
 
 
 def ended(outcome: str) -> str:
-    """The counter of records with this outcome."""
     return f'safeproducer_records_ended_total{{{TOPIC},safeproducer_outcome="{outcome}"}}'
 
 
 def held(reason: str) -> str:
-    """The gauge of records that wait for this reason."""
     return f'safeproducer_records_held{{{TOPIC},safeproducer_hold_reason="{reason}"}}'
 
 
@@ -48,7 +46,6 @@ def after(calm: float, trouble: float) -> list[float]:
 
 
 def counter(calm: float, trouble: float) -> list[float]:
-    """The same of a counter."""
     return list(accumulate(after(calm, trouble)))
 
 
@@ -106,5 +103,4 @@ def odd(seed: int) -> Series:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_an_odd_hour_without_trouble_raises_none(seed: int) -> None:
-    """Whatever the load does."""
     assert fired(odd(seed), 0, 3600 - SCRAPE) == set()

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 from opentelemetry import context, trace
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.semconv._incubating.attributes import messaging_attributes as names
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -25,6 +23,7 @@ from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
 from tests.contract.support import send_one
 from tests.telemetry.test_opentelemetry import attached
+from tests.telemetry.tracing import Tracing, attributes, context_of, traceparent
 
 DEADLINE = 30
 INVALID_RECORD = 87
@@ -40,24 +39,11 @@ def send_batch(producer: SafeProducer, *arguments: Any, **named: Any) -> None:
 Make = Callable[..., SafeProducer]
 
 
-class Tracing:
-    def __init__(self, sampler: Sampler = ALWAYS_ON, **options: Any) -> None:
-        self.exporter = InMemorySpanExporter()
-        self.provider = TracerProvider(sampler=sampler)
-        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.hook = OpenTelemetryHook(self.provider, **options)
-
-    @property
-    def ended(self) -> list[ReadableSpan]:
-        return list(self.exporter.get_finished_spans())
-
-
 cluster = fake_cluster({"t": 2})
 
 
 @pytest.fixture
 def make(cluster: FakeCluster) -> Iterator[Make]:
-    """Producers of this cluster, closed at the end."""
     made: list[SafeProducer] = []
 
     def make(*hooks: Hook, **settings: Any) -> SafeProducer:
@@ -68,11 +54,6 @@ def make(cluster: FakeCluster) -> Iterator[Make]:
     yield make
     for producer in made:
         producer.close(5)
-
-
-@pytest.fixture
-def tracing() -> Tracing:
-    return Tracing()
 
 
 @pytest.fixture
@@ -94,18 +75,12 @@ def sent(cluster: FakeCluster) -> dict[bytes | None, list[tuple[str, bytes | Non
     return {row.value: list(row.headers) for number in (0, 1) for row in cluster.log("t", number)}
 
 
-def attributes(span: ReadableSpan) -> dict[str, Any]:
-    return dict(span.attributes or {})
-
-
-def traceparent(of: trace.SpanContext) -> str:
-    return f"00-{of.trace_id:032x}-{of.span_id:016x}-{of.trace_flags:02x}"
-
-
-def context_of(span: ReadableSpan) -> str:
-    found = span.get_span_context()
-    assert found is not None
-    return traceparent(found)
+def failure(span: ReadableSpan) -> tuple[int, str | None, str | None]:
+    """How many of its records failed, the error of all of them, and what its status says."""
+    found = attributes(span)
+    failed: int = found["safeproducer.batch.failed_count"]
+    assert span.status.status_code is (StatusCode.ERROR if failed else StatusCode.UNSET)
+    return failed, found.get("error.type"), span.status.description
 
 
 def links_of(span: ReadableSpan) -> list[str]:
@@ -119,10 +94,8 @@ def contexts(cluster: FakeCluster) -> set[str]:
 def test_the_names_of_a_batch_are_those_of_the_conventions():
     """Ours begin with our own name."""
     assert conventions.BATCH_COUNT == names.MESSAGING_BATCH_MESSAGE_COUNT
-    assert all(
-        name.startswith("safeproducer.")
-        for name in (conventions.FAILED_COUNT, conventions.HOLD_REASON, conventions.HOLD_DURATION)
-    )
+    ours = (conventions.FAILED_COUNT, conventions.HOLD_REASON, conventions.HOLD_DURATION)
+    assert all(name.startswith("safeproducer.") for name in ours)
 
 
 @pytest.mark.parametrize("mode", ["auto", "held", "passthrough"])
@@ -138,7 +111,6 @@ def test_a_call_is_one_span_until_its_last_report(cluster: FakeCluster, make: Ma
     assert producer.flush(DEADLINE) == 0
     _, span = tracing.ended
     assert (span.name, span.kind) == ("send t", SpanKind.PRODUCER)
-    assert span.parent is not None
     assert span.parent.span_id == parent.get_span_context().span_id
     assert span.status.status_code is StatusCode.UNSET
     assert not span.links
@@ -164,37 +136,26 @@ def test_a_call_is_one_span_until_its_last_report(cluster: FakeCluster, make: Ma
     assert not any("headers" in message for message in messages)
 
 
-def test_all_failed_alike(cluster: FakeCluster, make: Make):
-    """The span has their error."""
-    tracing, errors = Tracing(), list[Any]()
+def test_all_failed_alike(cluster: FakeCluster, tracing: Tracing, producer: SafeProducer):
+    errors = list[Any]()
     cluster.fail_next("Produce", INVALID_RECORD, n=100)
-    producer = make(tracing.hook)
     send_batch(producer, "t", plain(10), on_delivery=lambda error, message: errors.append(error.name()))
     (span,) = tracing.ended
     assert errors == ["INVALID_RECORD"] * 10
-    assert attributes(span)["error.type"] == "INVALID_RECORD"
-    assert attributes(span)["safeproducer.batch.failed_count"] == 10
-    assert span.status.status_code is StatusCode.ERROR
-    assert span.status.description == "10 of 10 records failed: INVALID_RECORD 10"
+    assert failure(span) == (10, "INVALID_RECORD", "10 of 10 records failed: INVALID_RECORD 10")
 
 
-def test_some_failed(cluster: FakeCluster, make: Make):
+def test_some_failed(cluster: FakeCluster, tracing: Tracing, producer: SafeProducer):
     """The span has their number, and no error that would be that of all."""
-    tracing = Tracing()
     cluster.fail_next("Produce", INVALID_RECORD, n=100, topic="t", partition=1)
-    producer = make(tracing.hook)
     send_batch(producer, "t", [{**message, "partition": at % 4 // 3} for at, message in enumerate(plain(20))])
     (span,) = tracing.ended
-    assert attributes(span)["safeproducer.batch.failed_count"] == 5
-    assert "error.type" not in attributes(span)
-    assert span.status.status_code is StatusCode.ERROR
-    assert span.status.description == "5 of 20 records failed: INVALID_RECORD 5"
+    assert failure(span) == (5, None, "5 of 20 records failed: INVALID_RECORD 5")
     assert len(contexts(cluster)) == 1
 
 
-def test_refused_messages_count_as_failed(cluster: FakeCluster, make: Make):
+def test_refused_messages_count_as_failed(cluster: FakeCluster, make: Make, tracing: Tracing):
     """A full queue and a partition that is not there: of each message the caller learns, and the span of all."""
-    tracing = Tracing()
     producer = make(tracing.hook, config={"queue.buffering.max.messages": 3, "safeproducer.max.block.ms": 0})
     producer.list_topics("t", timeout=DEADLINE)
     messages = [{"value": b"nowhere", "partition": 99}, *plain(5)]
@@ -205,17 +166,14 @@ def test_refused_messages_count_as_failed(cluster: FakeCluster, make: Make):
     assert "_error" in messages[0]
     assert taken < 6
     assert attributes(span)["messaging.batch.message_count"] == 6
-    assert attributes(span)["safeproducer.batch.failed_count"] == 6 - taken
-    assert "error.type" not in attributes(span)
+    assert failure(span)[:2] == (6 - taken, None)
     assert len(sent(cluster)) == taken
 
 
-def test_a_call_that_raises_leaves_no_span_open(make: Make):
+def test_a_call_that_raises_leaves_no_span_open(make: Make, tracing: Tracing):
     """What was accepted before goes on; the rest ends with the exception. Malformed messages are no call at all."""
-    tracing = Tracing()
-    producer = make(
-        tracing.hook, config={"queue.buffering.max.messages": 2, "safeproducer.max.block.ms": DEADLINE * 1000}
-    )
+    config = {"queue.buffering.max.messages": 2, "safeproducer.max.block.ms": DEADLINE * 1000}
+    producer = make(tracing.hook, config=config)
     with pytest.raises(TypeError):
         producer.produce_batch("t", [*plain(2), {"value": 5}])
 
@@ -236,7 +194,6 @@ def test_a_call_that_raises_leaves_no_span_open(make: Make):
 
 
 def test_suppressed_instrumentation_makes_nothing(cluster: FakeCluster, tracing: Tracing, producer: SafeProducer):
-    """Neither a span nor a header."""
     with attached(context.set_value(_SUPPRESS_INSTRUMENTATION_KEY, True)):
         producer.produce_batch("t", plain(5))
     assert producer.flush(DEADLINE) == 0
@@ -268,9 +225,8 @@ def test_without_an_sdk_only_a_context_of_others_travels(cluster: FakeCluster, m
     assert Counter(map(str, sent(cluster).values())) == {"[]": 5, f"[('traceparent', {own(0).encode()})]": 5}
 
 
-def test_records_lost_to_garbage_collection_end_their_span(cluster: FakeCluster):
+def test_records_lost_to_garbage_collection_end_their_span(cluster: FakeCluster, tracing: Tracing):
     """With an error of its own; the span of an earlier call stays as it was."""
-    tracing = Tracing()
     config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "linger.ms": 0}
     producer = SafeProducer(config, hooks=[tracing.hook])
     send_batch(producer, "t", plain(3))
@@ -283,21 +239,18 @@ def test_records_lost_to_garbage_collection_end_their_span(cluster: FakeCluster)
         gc.collect()
     cluster.resume(1)
     earlier, span = tracing.ended
-    assert attributes(earlier)["safeproducer.batch.failed_count"] == 0
-    assert attributes(span)["error.type"] == "delivery_report_lost"
-    assert attributes(span)["safeproducer.batch.failed_count"] == 4
+    assert failure(earlier)[0] == 0
+    assert failure(span)[:2] == (4, "delivery_report_lost")
 
 
 def test_records_lost_at_close_end_their_span(cluster: FakeCluster, tracing: Tracing, producer: SafeProducer):
-    """With the error of the purge."""
     send_one(producer, "t", b"first")
     cluster.pause(1)
     producer.produce_batch("t", plain(4))
     assert producer.close(0).left == 4
     cluster.resume(1)
     _, span = tracing.ended
-    assert attributes(span)["safeproducer.batch.failed_count"] == 4
-    assert span.status.status_code is StatusCode.ERROR
+    assert failure(span)[0] == 4
 
 
 def test_contexts_of_their_own_stay_and_are_linked(cluster: FakeCluster, tracing: Tracing, producer: SafeProducer):
@@ -327,9 +280,8 @@ def test_contexts_of_their_own_stay_and_are_linked(cluster: FakeCluster, tracing
     }
 
 
-def test_every_context_in_the_log_is_that_of_a_span_or_of_a_link(cluster: FakeCluster, make: Make):
+def test_every_context_in_the_log_is_that_of_a_span_or_of_a_link(cluster: FakeCluster, make: Make, tracing: Tracing):
     """10 000 messages, 3 000 with contexts of their own, and the SDK's own limit of links: 25 spans."""
-    tracing = Tracing()
     producer = make(tracing.hook, config={"linger.ms": 5})
     messages = plain(10_000)
     for number in range(3_000):
@@ -364,7 +316,7 @@ def test_a_span_for_each_creation(cluster: FakeCluster, make: Make):
     assert len(created) == 4
 
 
-def test_other_hooks_are_told_of_each_record(cluster: FakeCluster, make: Make):
+def test_other_hooks_are_told_of_each_record(cluster: FakeCluster, make: Make, tracing: Tracing):
     """And may add headers; the spans are the same."""
 
     class Each(Hook):
@@ -381,14 +333,14 @@ def test_other_hooks_are_told_of_each_record(cluster: FakeCluster, make: Make):
         def record_resolved(self, record: Record, error: Any, message: Any) -> None:
             self.events["resolved"] += 1
 
-    tracing, each = Tracing(), Each()
+    each = Each()
     producer = make(each, tracing.hook)
     producer.list_topics("t", timeout=DEADLINE)
     send_batch(producer, "t", [{"value": b"nowhere", "partition": 99}, *plain(5)])
     (span,) = tracing.ended
     assert each.events["accepted"] == 6
     assert each.events["refused"] + each.events["resolved"] == 6
-    assert attributes(span)["safeproducer.batch.failed_count"] == 1
+    assert failure(span)[0] == 1
     expected = [("traceparent", context_of(span).encode()), ("each", b"1")]
     assert list(sent(cluster).values()) == [expected] * 5
 
@@ -403,26 +355,27 @@ def test_two_hooks_follow_a_call_apart(cluster: FakeCluster, make: Make):
 
 
 @pytest.mark.parametrize("where", [{}, {"partition": 1}], ids=["any", "partition"])
-def test_reports_of_errors_alone_end_the_span_all_the_same(make: Make, where: dict[str, int]):
+def test_reports_of_errors_alone_end_the_span_all_the_same(make: Make, tracing: Tracing, where: dict[str, int]):
     """With delivery.report.only.error no callback tells of a success."""
-    tracing, reported = Tracing(), list[object]()
+    reported = list[object]()
     producer = make(tracing.hook, config={"delivery.report.only.error": True})
     send_batch(producer, "t", plain(5), on_delivery=lambda error, message: reported.append(error), **where)
     (span,) = tracing.ended
-    assert attributes(span)["safeproducer.batch.failed_count"] == 0
+    assert failure(span)[0] == 0
     assert reported == []
 
 
-def test_a_processor_that_raises_costs_no_callback(make: Make, caplog: pytest.LogCaptureFixture):
+def test_a_processor_that_raises_costs_no_callback(
+    tracing: Tracing, producer: SafeProducer, caplog: pytest.LogCaptureFixture
+):
     """The hook is switched off and told of once."""
 
     class Broken(SpanProcessor):
         def on_end(self, span: ReadableSpan) -> None:
             raise RuntimeError("broken processor")
 
-    tracing, reported = Tracing(), list[object]()
+    reported = list[object]()
     tracing.provider.add_span_processor(Broken())
-    producer = make(tracing.hook)
     with caplog.at_level(logging.ERROR, logger="safeproducer"):
         for _ in range(2):
             send_batch(producer, "t", plain(5), on_delivery=lambda error, message: reported.append(error))
@@ -454,16 +407,13 @@ def test_a_held_record_says_why_and_for_how_long(cluster: FakeCluster, make: Mak
     assert "throttled" in reasons
     assert len(held) == 2
     for span in held:
-        assert span.end_time is not None
-        assert span.start_time is not None
         assert attributes(span)["safeproducer.hold.reason"] == "throttled"
         assert waited < attributes(span)["safeproducer.hold.duration"] < (span.end_time - span.start_time) / 1e9
     assert attributes(first).get("safeproducer.hold.reason") != "throttled"
 
 
-def test_a_record_held_for_the_direct_lane_says_so(cluster: FakeCluster, make: Make):
+def test_a_record_held_for_the_direct_lane_says_so(cluster: FakeCluster, make: Make, tracing: Tracing):
     """A new producer's first batch goes alone; the other records wait for its acknowledgement."""
-    tracing = Tracing()
     producer = make(tracing.hook, config={"batch.num.messages": 2})
     producer.list_topics("t", timeout=DEADLINE)
     cluster.delay(0.3, api="Produce")
@@ -478,9 +428,8 @@ def test_a_record_held_for_the_direct_lane_says_so(cluster: FakeCluster, make: M
     assert [attributes(span)["safeproducer.hold.duration"] > 0.1 for span in tracing.ended[-2:]] == [True, True]
 
 
-def test_a_record_that_waited_for_its_partition_says_so(cluster: FakeCluster, make: Make):
+def test_a_record_that_waited_for_its_partition_says_so(cluster: FakeCluster, make: Make, tracing: Tracing):
     """It waited elsewhere than where it left from."""
-    tracing = Tracing()
     producer = make(tracing.hook, config={"safeproducer.mode": "held"})
     cluster.delay(0.3, api="Metadata")
     producer.produce("t", b"v")
@@ -488,9 +437,8 @@ def test_a_record_that_waited_for_its_partition_says_so(cluster: FakeCluster, ma
     assert [attributes(span)["safeproducer.hold.reason"] for span in tracing.ended] == ["outdated_metadata"] * 2
 
 
-def test_a_record_that_expires_while_it_is_held_says_so_too(cluster: FakeCluster, make: Make):
+def test_a_record_that_expires_while_it_is_held_says_so_too(cluster: FakeCluster, make: Make, tracing: Tracing):
     """Its span is the one that is looked for."""
-    tracing = Tracing()
     producer = make(tracing.hook, config={"message.timeout.ms": 800})
     cluster.set_throttle(20_000)
     send_one(producer, "t", b"asks for it", partition=0)
@@ -504,21 +452,12 @@ def test_a_record_that_expires_while_it_is_held_says_so_too(cluster: FakeCluster
 
 
 @pytest.mark.parametrize(
-    ("given", "value"),
-    [
-        ({"bulk": "each"}, "'each'"),
-        ({"bulk": None}, "None"),
-        ({"links": 0}, "0"),
-        ({"links": -1}, "-1"),
-        ({"links": 1.5}, "1.5"),
-        ({"links": "many"}, "'many'"),
-    ],
+    ("name", "value"),
+    [("bulk", "each"), ("bulk", None), ("links", 0), ("links", -1), ("links", 1.5), ("links", "many")],
 )
-def test_a_bad_argument_is_refused_with_the_way_out(given: dict[str, Any], value: str):
-    """The error names argument and value, and says what to pass."""
-    (name,) = given
-    with pytest.raises(ValueError, match=rf"^{name}: {value} .*\. Pass "):
-        OpenTelemetryHook(**given)
+def test_a_bad_argument_is_refused_with_the_way_out(name: str, value: Any):
+    with pytest.raises(ValueError, match=rf"^{name}: {value!r} .*\. Pass "):
+        OpenTelemetryHook(**{name: value})
 
 
 def test_a_provider_of_another_kind_is_refused():
@@ -527,16 +466,15 @@ def test_a_provider_of_another_kind_is_refused():
         OpenTelemetryHook(object())  # type: ignore[arg-type]
 
 
-def test_a_call_costs_no_span_for_each_record(make: Make):
+def test_a_call_costs_no_span_for_each_record(tracing: Tracing, producer: SafeProducer):
     """As many calls of the tracer as spans, whatever the number of messages."""
-    tracing, made = Tracing(), list[str]()
+    made = list[str]()
 
     class Counting(SpanProcessor):
         def on_start(self, span: Any, parent_context: Any = None) -> None:
             made.append(span.name)
 
     tracing.provider.add_span_processor(Counting())
-    producer = make(tracing.hook)
     for _ in range(3):
         producer.produce_batch("t", plain(1_000))
     assert producer.flush(DEADLINE) == 0

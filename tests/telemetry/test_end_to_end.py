@@ -17,51 +17,33 @@ import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from opentelemetry import trace
 from opentelemetry.propagate import extract
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
 from safeproducer import Hook, QueueFullError, Record, SafeProducer
 from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
 from safeproducer.telemetry.structlog import StructlogHook
 from tests.contract.support import send_one, together
+from tests.telemetry.tracing import Tracing, attributes
 
 MOCK = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "linger.ms": 0, "log_level": 0}
 TIMES_OUT = {"test_mock_broker_rtt": 5000, "message_timeout_ms": 200, "enable_idempotence": False}
 DEADLINE = 20
 
-MakeProducer = Callable[..., SafeProducer]
-
-
-class Tracing:
-    def __init__(self) -> None:
-        self.exporter = InMemorySpanExporter()
-        self.provider = TracerProvider()
-        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.hook = OpenTelemetryHook(self.provider)
-
-    @property
-    def ended(self) -> list[ReadableSpan]:
-        return list(self.exporter.get_finished_spans())
+Make = Callable[..., SafeProducer]
 
 
 @pytest.fixture
-def tracing() -> Tracing:
-    return Tracing()
-
-
-@pytest.fixture
-def make_producer() -> Iterator[MakeProducer]:
-    """Producers on a mock cluster of their own, closed at the end."""
+def make() -> Iterator[Make]:
     made: list[SafeProducer] = []
 
-    def make(*hooks: Hook, **settings: Any) -> SafeProducer:
+    def build(*hooks: Hook, **settings: Any) -> SafeProducer:
         config = {**MOCK, **{name.replace("_", "."): value for name, value in settings.items()}}
         made.append(SafeProducer(config, hooks=hooks))
         return made[-1]
 
-    yield make
+    yield build
     for producer in made:
         producer.close(5)
 
@@ -86,13 +68,8 @@ def read_back(producer: SafeProducer, topic: str, count: int) -> list[Any]:
     return found
 
 
-def attributes(span: ReadableSpan) -> dict[str, Any]:
-    return dict(span.attributes or {})
-
-
-def test_each_delivered_record_ends_one_span_with_its_place_in_the_log(tracing: Tracing, make_producer: MakeProducer):
-    """The spans' partitions and offsets are exactly those that the delivery callbacks saw."""
-    producer = make_producer(tracing.hook, client_id="billing")
+def test_each_delivered_record_ends_one_span_with_its_place_in_the_log(tracing: Tracing, make: Make):
+    producer = make(tracing.hook, client_id="billing")
     reported: list[tuple[str, int]] = []
     for number in range(50):
         producer.produce(
@@ -114,25 +91,22 @@ def test_each_delivered_record_ends_one_span_with_its_place_in_the_log(tracing: 
     assert {span.status.status_code for span in spans} == {StatusCode.UNSET}
 
 
-def test_a_span_lasts_until_the_report(tracing: Tracing, make_producer: MakeProducer):
+def test_a_span_lasts_until_the_report(tracing: Tracing, make: Make):
     """With 300 ms to the broker a span lasts at least that long, and none has ended when produce() returns."""
-    producer = make_producer(tracing.hook, test_mock_broker_rtt=300)
+    producer = make(tracing.hook, test_mock_broker_rtt=300)
     producer.list_topics("orders", timeout=DEADLINE)  # not part of what is measured
     producer.produce("orders", b"v")
     assert tracing.ended == []
     served_from = time.time_ns()
     assert producer.flush(DEADLINE) == 0
     (span,) = tracing.ended
-    assert span.start_time is not None
-    assert span.end_time is not None
     assert span.start_time < served_from
     assert span.end_time - span.start_time >= 300e6
     assert span.end_time <= time.time_ns()
 
 
-def test_a_consumer_finds_the_spans_context_in_the_headers(tracing: Tracing, make_producer: MakeProducer):
-    """What is read back carries the caller's headers, then the traceparent of this very record's span."""
-    producer = make_producer(tracing.hook)
+def test_a_consumer_finds_the_spans_context_in_the_headers(tracing: Tracing, make: Make):
+    producer = make(tracing.hook)
     given = [("a", b"1"), ("a", b"2"), ("none", None)]
     with tracing.provider.get_tracer("app").start_as_current_span("checkout") as checkout:
         producer.produce("orders", b"v", headers=given)
@@ -142,15 +116,14 @@ def test_a_consumer_finds_the_spans_context_in_the_headers(tracing: Tracing, mak
     headers = message.headers()
     assert headers[:-1] == given
     continued = trace.get_current_span(extract({headers[-1][0]: headers[-1][1].decode()})).get_span_context()
-    assert span.context is not None
     assert (continued.trace_id, continued.span_id) == (span.context.trace_id, span.context.span_id)
     assert continued.trace_id == checkout.get_span_context().trace_id
 
 
 @pytest.mark.parametrize("given", [[("a", b"1"), ("b", "2")], {"a": b"1", "b": "2"}, [], {}, None])
-def test_the_callers_headers_are_never_touched(tracing: Tracing, make_producer: MakeProducer, given: Any):
+def test_the_callers_headers_are_never_touched(tracing: Tracing, make: Make, given: Any):
     """A list or dict that the caller uses again for the next record stays as it was."""
-    producer = make_producer(tracing.hook)
+    producer = make(tracing.hook)
     before = copy.deepcopy(given)
     for _ in range(3):
         producer.produce("orders", b"v", headers=given)
@@ -161,9 +134,9 @@ def test_the_callers_headers_are_never_touched(tracing: Tracing, make_producer: 
         assert names == [*dict(given or {}), "traceparent"]
 
 
-def test_the_hook_reaches_records_of_a_batch(tracing: Tracing, make_producer: MakeProducer):
+def test_the_hook_reaches_records_of_a_batch(tracing: Tracing, make: Make):
     """With bulk="off" produce_batch() makes a span for each of its messages; the caller's dicts are left alone."""
-    producer = make_producer(OpenTelemetryHook(tracing.provider, bulk="off"))
+    producer = make(OpenTelemetryHook(tracing.provider, bulk="off"))
     messages: list[dict[str, Any]] = [{"value": b"1"}, {"value": b"2", "headers": [("a", b"1")]}]
     before = copy.deepcopy(messages)
     assert producer.produce_batch("orders", messages) == 2
@@ -174,9 +147,8 @@ def test_the_hook_reaches_records_of_a_batch(tracing: Tracing, make_producer: Ma
     assert carried == {f"{span.context.span_id:016x}" for span in tracing.ended if span.context is not None}
 
 
-def test_a_purged_record_ends_with_the_purges_error(tracing: Tracing, make_producer: MakeProducer):
-    """A record that is purged on its way ends its span when that report is served, with librdkafka's name."""
-    producer = make_producer(tracing.hook, test_mock_broker_rtt=5000)
+def test_a_purged_record_ends_with_the_purges_error(tracing: Tracing, make: Make):
+    producer = make(tracing.hook, test_mock_broker_rtt=5000)
     reported: list[KafkaError] = []
     producer.produce("orders", b"v", on_delivery=lambda error, message: reported.append(error))
     producer.purge()
@@ -188,9 +160,8 @@ def test_a_purged_record_ends_with_the_purges_error(tracing: Tracing, make_produ
     assert "messaging.kafka.offset" not in attributes(span)
 
 
-def test_a_record_for_a_partition_that_does_not_exist_ends_with_an_error(tracing: Tracing, make_producer: MakeProducer):
-    """A partition known not to exist is an error of that record's span and of no other."""
-    producer = make_producer(tracing.hook)
+def test_a_record_for_a_partition_that_does_not_exist_ends_with_an_error(tracing: Tracing, make: Make):
+    producer = make(tracing.hook)
     producer.produce("orders", b"v")
     assert producer.flush(DEADLINE) == 0  # from here on the topic's partitions are known
     with pytest.raises(KafkaException):
@@ -202,18 +173,16 @@ def test_a_record_for_a_partition_that_does_not_exist_ends_with_an_error(tracing
     assert attributes(refused)["messaging.destination.partition.id"] == "99"
 
 
-def test_a_record_that_times_out_ends_with_that_error(tracing: Tracing, make_producer: MakeProducer):
-    """A record that the broker does not acknowledge in time ends with _MSG_TIMED_OUT when its report is served."""
-    producer = make_producer(tracing.hook, **TIMES_OUT)
+def test_a_record_that_times_out_ends_with_that_error(tracing: Tracing, make: Make):
+    producer = make(tracing.hook, **TIMES_OUT)
     send_one(producer, "orders", b"v")
     (span,) = tracing.ended
     assert span.status.status_code is StatusCode.ERROR
     assert attributes(span)["error.type"] == "_MSG_TIMED_OUT"
 
 
-def test_a_refused_record_ends_when_produce_raises(tracing: Tracing, make_producer: MakeProducer):
-    """A full queue ends the refused record's span at once, while the accepted one stays open."""
-    producer = make_producer(tracing.hook, queue_buffering_max_messages=1)
+def test_a_refused_record_ends_when_produce_raises(tracing: Tracing, make: Make):
+    producer = make(tracing.hook, queue_buffering_max_messages=1)
     producer.produce("orders", b"1")
     with pytest.raises(BufferError):
         producer.produce("orders", b"2")
@@ -224,9 +193,8 @@ def test_a_refused_record_ends_when_produce_raises(tracing: Tracing, make_produc
     assert len(tracing.ended) == 2
 
 
-def test_records_lost_at_close_end_their_spans(tracing: Tracing, make_producer: MakeProducer):
-    """No span stays open after close() gave up waiting: every record's span ended, with an error."""
-    producer = make_producer(tracing.hook, test_mock_broker_rtt=5000)
+def test_records_lost_at_close_end_their_spans(tracing: Tracing, make: Make):
+    producer = make(tracing.hook, test_mock_broker_rtt=5000)
     for _ in range(3):
         producer.produce("orders", b"v")
     report = producer.close(0)
@@ -235,7 +203,6 @@ def test_records_lost_at_close_end_their_spans(tracing: Tracing, make_producer: 
 
 
 def test_records_lost_to_garbage_collection_end_their_spans(tracing: Tracing):
-    """Dropping a producer with records on their way ends their spans as lost, with the reason."""
     producer = SafeProducer({**MOCK, "test.mock.broker.rtt": 5000}, hooks=[tracing.hook])
     producer.produce("orders", b"v")
     with warnings.catch_warnings():
@@ -247,10 +214,10 @@ def test_records_lost_to_garbage_collection_end_their_spans(tracing: Tracing):
     assert "garbage collection" in (span.status.description or "")
 
 
-def test_two_hooks_work_side_by_side(tracing: Tracing, make_producer: MakeProducer):
+def test_two_hooks_work_side_by_side(tracing: Tracing, make: Make):
     """Traces and log lines of one producer: a failure appears in both, a success in the trace only."""
     with structlog.testing.capture_logs() as events:
-        producer = make_producer(StructlogHook(), tracing.hook)
+        producer = make(StructlogHook(), tracing.hook)
         send_one(producer, "orders", b"v")
         with pytest.raises(KafkaException):
             producer.produce("orders", b"v", partition=99)
@@ -260,16 +227,14 @@ def test_two_hooks_work_side_by_side(tracing: Tracing, make_producer: MakeProduc
     assert [event["event"] for event in events if event["event"] == "producer_created"] == ["producer_created"]
 
 
-def test_a_raising_hook_costs_nobody_a_record_or_a_span(
-    tracing: Tracing, make_producer: MakeProducer, caplog: pytest.LogCaptureFixture
-):
+def test_a_raising_hook_costs_nobody_a_record_or_a_span(tracing: Tracing, make: Make, caplog: pytest.LogCaptureFixture):
     """A third hook that raises on every report is reported once; deliveries, callbacks and spans are complete."""
 
     class Broken(Hook):
         def record_accepted(self, record: Record) -> None:
             raise RuntimeError("broken hook")
 
-    producer = make_producer(Broken(), tracing.hook)
+    producer = make(Broken(), tracing.hook)
     reported: list[object] = []
     with caplog.at_level(logging.ERROR, logger="safeproducer"):
         for _ in range(10):
@@ -280,7 +245,7 @@ def test_a_raising_hook_costs_nobody_a_record_or_a_span(
     assert sum("Broken" in entry.getMessage() for entry in caplog.records) == 1
 
 
-def test_spans_may_be_exported_through_the_producer_they_describe(make_producer: MakeProducer):
+def test_spans_may_be_exported_through_the_producer_they_describe(make: Make):
     """An exporter that writes to Kafka through the same producer does not trace its own records, and so ends."""
     provider = TracerProvider()
     exported: list[str] = []
@@ -294,12 +259,12 @@ def test_spans_may_be_exported_through_the_producer_they_describe(make_producer:
             return SpanExportResult.SUCCESS
 
     provider.add_span_processor(SimpleSpanProcessor(KafkaExporter()))
-    producer = make_producer(OpenTelemetryHook(provider))
+    producer = make(OpenTelemetryHook(provider))
     send_one(producer, "orders", b"v")
     assert exported == ["send orders"]
 
 
-def test_logging_through_the_producer_it_reports_on_ends(make_producer: MakeProducer):
+def test_logging_through_the_producer_it_reports_on_ends(make: Make):
     """A handler whose own records fail as well makes one line for each failed record, and flush() comes to its end."""
     lines: list[dict[str, Any]] = []
 
@@ -311,7 +276,7 @@ def test_logging_through_the_producer_it_reports_on_ends(make_producer: MakeProd
         raise structlog.DropEvent
 
     hook = StructlogHook(structlog.wrap_logger(None, processors=[handler]))
-    producer = make_producer(hook, **TIMES_OUT)
+    producer = make(hook, **TIMES_OUT)
     for _ in range(5):
         producer.produce("orders", b"v")
     assert producer.flush(DEADLINE) == 0
@@ -319,7 +284,7 @@ def test_logging_through_the_producer_it_reports_on_ends(make_producer: MakeProd
     assert hook.suppressed == 5
 
 
-def test_a_full_queue_while_logging_does_not_recurse(make_producer: MakeProducer):
+def test_a_full_queue_while_logging_does_not_recurse(make: Make):
     """A handler whose own produce() raises inside the logging call of a refused record stops there."""
     calls: list[str] = []
 
@@ -332,7 +297,7 @@ def test_a_full_queue_while_logging_does_not_recurse(make_producer: MakeProducer
         raise structlog.DropEvent
 
     hook = StructlogHook(structlog.wrap_logger(None, processors=[handler]))
-    producer = make_producer(hook, queue_buffering_max_messages=1)
+    producer = make(hook, queue_buffering_max_messages=1)
     producer.produce("orders", b"1")
     with pytest.raises(QueueFullError):
         producer.produce("orders", b"2")
@@ -341,9 +306,8 @@ def test_a_full_queue_while_logging_does_not_recurse(make_producer: MakeProducer
     assert producer.flush(DEADLINE) == 0
 
 
-def test_records_from_many_threads_each_get_their_own_trace(tracing: Tracing, make_producer: MakeProducer):
-    """Four threads produce under spans of their own; each record's span is a child of its thread's span."""
-    producer = make_producer(tracing.hook)
+def test_records_from_many_threads_each_get_their_own_trace(tracing: Tracing, make: Make):
+    producer = make(tracing.hook)
     tracer = tracing.provider.get_tracer("app")
 
     def work(number: int) -> None:
@@ -357,7 +321,6 @@ def test_records_from_many_threads_each_get_their_own_trace(tracing: Tracing, ma
     sends = [span for span in tracing.ended if span.parent is not None]
     assert len(sends) == 400
     for span in sends:
-        assert span.parent is not None
         assert workers[span.parent.span_id][-1] == span.name[-1]
 
 

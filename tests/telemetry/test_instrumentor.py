@@ -120,7 +120,6 @@ def test_a_hook_of_the_application_stands_in_place_of_ours(telemetry: Telemetry)
 
 
 def test_another_hook_changes_nothing(telemetry: Telemetry) -> None:
-    """Ours comes beside it."""
     assert telemetry.spans_of_a_record(Hook()) == 1
     assert telemetry.accepted == 1
 

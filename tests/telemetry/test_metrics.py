@@ -30,7 +30,7 @@ from tests import inside
 from tests.clusters import cluster_of, fake_cluster
 from tests.contract.support import send_one, wait_until
 
-DEADLINE = 30
+DEADLINE, SCHEMA = 30, "https://opentelemetry.io/schemas/1.44.0"
 SENT, DURATION = "messaging.client.sent.messages", "messaging.client.operation.duration"
 ACCEPTED, ENDED = "safeproducer.records.accepted", "safeproducer.records.ended"
 COUNTERS = {each.name for each in INSTRUMENTS if each.kind == "counter"}
@@ -53,10 +53,7 @@ class Collector:
         found: dict[Point, Any] = {}
         for resource in data.resource_metrics if data is not None else ():
             for scope in resource.scope_metrics:
-                assert (scope.scope.name, scope.schema_url) == (
-                    "safeproducer",
-                    "https://opentelemetry.io/schemas/1.44.0",
-                )
+                assert (scope.scope.name, scope.schema_url) == ("safeproducer", SCHEMA)
                 for metric in scope.metrics:
                     for point in metric.data.data_points:
                         key = metric.name, frozenset((point.attributes or {}).items())
@@ -88,7 +85,6 @@ def producer_of(cluster: FakeCluster, *hooks: Hook, **more: Any) -> SafeProducer
 
 
 def down(*hooks: Hook, **more: Any) -> SafeProducer:
-    """A producer whose brokers nobody reaches."""
     config = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "message.timeout.ms": 200, **more}
     return SafeProducer(config, hooks=hooks)
 
@@ -393,7 +389,6 @@ def test_too_many_durations_are_thinned_fairly() -> None:
 
 
 def measured(collector: Collector, error: str | None = None) -> list[Any]:
-    """The points of the histogram."""
     points = [(dict(has), point) for (name, has), point in collector.collect().items() if name == DURATION]
     return [point for has, point in points if has.get("error.type") == error]
 
@@ -493,7 +488,6 @@ def test_a_sample_costs_no_route(cluster: FakeCluster, durations: float) -> None
     [("durations", -0.1), ("durations", 1.5), ("durations", math.nan), ("durations", "all"), ("topics", 0)],
 )
 def test_an_option_that_cannot_be_is_refused(option: str, value: Any) -> None:
-    """The error names it, its value and the way out."""
     with pytest.raises(ValueError, match=f"{option}={value!r}.*pass"):
         OpenTelemetryMetrics(**{option: value})
 
@@ -533,10 +527,8 @@ def test_an_instrument_that_cannot_be_made_is_told_once(caplog: pytest.LogCaptur
 
     class Poor:
         def get_meter(self, *_: object, **__: object) -> Any:
-            return SimpleNamespace(
-                create_observable_counter=meter.create_observable_counter,
-                create_observable_up_down_counter=meter.create_observable_up_down_counter,
-            )
+            made = ("create_observable_counter", "create_observable_up_down_counter")
+            return SimpleNamespace(**{name: getattr(meter, name) for name in made})
 
     producer = down(OpenTelemetryMetrics(Poor(), durations=1))  # type: ignore[arg-type]
     producer.produce("a", b"x")

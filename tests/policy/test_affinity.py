@@ -112,7 +112,6 @@ class AffinityMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.under_way())
     @rule(data=st.data())
     def note_unknown(self, data: st.DataObject) -> None:
-        """A batch of a lane ends with unknown outcome."""
         lane = data.draw(st.sampled_from(sorted({record[1] for record in self.under_way()})))
         batch = self.under_way(lane)
         self.affinity.note_unknown([key for key, _, _ in batch], lane)
@@ -140,12 +139,7 @@ class AffinityMachine(RuleBasedStateMachine):
 
 
 def test_keys_are_bound_as_a_plain_list_of_records_says() -> None:
-    """Three keys, the empty one among them, on three lanes."""
     run(AffinityMachine)
-
-
-def early_release(self: Affinity, key: bytes) -> None:
-    self._bound.pop(key, None)
 
 
 def no_doubt(self: Affinity, keys: list[bytes], lane: int) -> None:
@@ -167,7 +161,7 @@ real_release, real_acknowledged = Affinity.release, Affinity.acknowledged
 @pytest.mark.parametrize(
     ("method", "bug"),
     [
-        ("release", early_release),
+        ("release", lambda self, key: self._bound.pop(key, None)),
         ("note_unknown", no_doubt),
         ("acknowledged", any_acknowledgement),
         ("forget", real_acknowledged),
@@ -175,6 +169,5 @@ real_release, real_acknowledged = Affinity.release, Affinity.acknowledged
     ids=["released early", "unknown outcomes forgotten", "acknowledged by any lane", "keys of a dead lane stay"],
 )
 def test_the_model_notices(method: str, bug: Callable[..., None]) -> None:
-    """Each rule broken on purpose is found."""
     with mock.patch.object(Affinity, method, bug), pytest.raises((AssertionError, KeyError, ExceptionGroup)):
         run(AffinityMachine, settings=TO_FIND)

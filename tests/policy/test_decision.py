@@ -124,9 +124,7 @@ def test_a_throttle_time_is_blamed_while_it_lasts_and_no_longer() -> None:
 
 
 @given(batches, st.none() | st.floats(0.001, 1000), st.booleans(), times)
-def test_a_batch_that_goes_breaks_no_rule(
-    batch: BatchFacts, throttled: float | None, probing: bool, now: float
-) -> None:
+def test_batches_that_go_break_no_rule(batch: BatchFacts, throttled: float | None, probing: bool, now: float) -> None:
     """Not to a throttled broker, not beyond the depth, not a partial batch behind another one."""
     if decide(of_batch(batch, throttled_until=throttled, probing=probing), now) == BATCH:
         assert throttled is None

@@ -112,8 +112,6 @@ def test_no_lane_of_a_number_that_was_set_is_spare(lanes: int, fixed: int, rate:
 
 
 class Pool:
-    """So many lanes as are needed, given up as IdleLanes says."""
-
     def __init__(self, rate: float) -> None:
         self.idle = IdleLanes(None, rate)
         self.used_at = [0.0]

@@ -64,13 +64,11 @@ def test_a_refusal_is_believed_only_before_a_second_attempt_is_possible(code: st
 
 @pytest.mark.parametrize("code", AMBIGUOUS)
 def test_ambiguous_codes_prove_nothing(code: str) -> None:
-    """However soon the report came."""
     assert outcome_of(code, elapsed=0.0, retry_backoff=100.0) is Outcome.UNKNOWN
 
 
 @given(codes.filter(lambda code: code not in REJECTIONS), times, st.floats(0.001, 300))
 def test_codes_that_are_not_listed_are_unknown(code: str, elapsed: float | None, backoff: float) -> None:
-    """A code that a later version brings is unknown, too."""
     assert outcome_of(code, elapsed=elapsed, retry_backoff=backoff) is Outcome.UNKNOWN
 
 

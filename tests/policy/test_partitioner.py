@@ -69,9 +69,7 @@ def test_keys_go_where_librdkafka_sends_them(bootstrap: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("key", [None, b""], ids=["none", "empty"])
-def test_any_is_answered_exactly_where_librdkafka_chooses_at_random(
-    bootstrap: str, name: str, key: bytes | None
-) -> None:
+def test_any_is_the_answer_where_librdkafka_chooses_at_random(bootstrap: str, name: str, key: bytes | None) -> None:
     """200 records without a key spread when the answer is ANY, else all go to the partition computed here."""
     answer = partitioner(name)(key, PARTITIONS)
     found = set(placed(bootstrap, name, [key] * 200))
@@ -92,11 +90,9 @@ def test_hashes_agree_with_the_c_functions(librdkafka: ctypes.CDLL, name: str, k
 
 @given(key=st.none() | st.binary(max_size=20), count=st.integers(1, 1000))
 def test_random_never_chooses(key: bytes | None, count: int) -> None:
-    """The partitioner `random` ignores the key."""
     assert partitioner("random")(key, count) == ANY
 
 
 def test_unknown_names_are_refused() -> None:
-    """The error names what was given and what there is."""
     with pytest.raises(ValueError, match=r"partitioner 'murmur3' is unknown; use one of random, consistent, .*fnv1a"):
         partitioner("murmur3")

@@ -25,7 +25,6 @@ LEVELS = st.floats(-2 * HOUR, 2 * HOUR)
 
 
 def taken(used_until: float, kind: Kind, rate: float, now: float, most: int = 20_000) -> tuple[int, float]:
-    """How many are granted at once, and what is left."""
     for count in range(most):
         until = granted(used_until, kind, rate, now)
         if until is None:
@@ -159,7 +158,6 @@ def test_a_permit_behind_one_that_went_back_is_in_its_place() -> None:
 
 
 def test_the_used_part_of_the_hour_in_permits() -> None:
-    """Rounded down, and never below nothing."""
     assert in_hour(0.0, 20, START) == 0
     assert in_hour(START + HOUR, 20, START) == 20
     assert in_hour(START + 181, 20, START) == 1

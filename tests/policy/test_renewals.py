@@ -167,8 +167,6 @@ def test_a_call_without_an_answer_is_remembered_until_another_one_ends_the_trans
         (None, True, 0, False),
     ],
 )
-def test_epochs_tell_whether_another_producer_was_there(
-    after: Identity | None, ended: bool, lost: int, other: bool
-) -> None:
+def test_epochs_tell_whether_another_one_was_there(after: Identity | None, ended: bool, lost: int, other: bool) -> None:
     assert taken_over(Identity(1, 5), after, ended, lost) is other
     assert not taken_over(None, after, ended, lost)

@@ -39,7 +39,6 @@ def facts(one: Replicas, **more: Any) -> Facts:
 
 
 def unread(of: Facts) -> Facts:
-    """The same as a user with WRITE alone sees it."""
     return Facts(of.known, bytes_in=of.bytes_in)
 
 
@@ -49,34 +48,20 @@ GONE = Replicas(1, (1, 2), frozenset({1}), BROKERS - {2}, lost={2: NOW - 5})
 MOVE = {"lists": listed("0:1,0:2", "0:3"), "rates": rates(MB)}
 SITUATIONS = {
     "clean": (facts(CLEAN), "in_sync", False, "all replicas of orders [0] are in sync"),
-    "move under a throttle": (
-        facts(MOVING, **MOVE, bytes_in={TP: 0.2 * MB}),
-        "throttled",
-        True,
-        "being added at 0.6 MB/s at most: leader.replication.throttled.rate of broker 1 is 1.0 MB/s",
-    ),
+    "move under a throttle": (facts(MOVING, **MOVE, bytes_in={TP: 0.2 * MB}), "throttled", True,
+        "being added at 0.6 MB/s at most: leader.replication.throttled.rate of broker 1 is 1.0 MB/s"),
     "move without a throttle": (facts(MOVING), "catching_up", True, "being added without a throttle"),
-    "move that never ends": (
-        facts(MOVING, **MOVE, bytes_in={TP: 3 * MB}),
-        "never_ends",
-        True,
-        "never ends: leader.replication.throttled.rate of broker 1 is 1.0 MB/s, and this producer alone needs 6.0 MB/s",
-    ),
+    "move that never ends": (facts(MOVING, **MOVE, bytes_in={TP: 3 * MB}), "never_ends", True,
+        "never ends: leader.replication.throttled.rate of broker 1 is 1.0 MB/s, "
+        "and this producer alone needs 6.0 MB/s"),
     "throttle left over": (facts(CLEAN, lists=listed("*", "*"), rates=rates(MB)), "in_sync", False, "is still set"),
-    "at the minimum": (
-        facts(GONE),
-        "broker_down",
-        False,
-        "1 of 2 replicas are in sync, min.insync.replicas is 1: one more failure, and writes with acks=all are refused",
-    ),
-    "below the minimum": (
-        facts(GONE, minimum={"orders": 2}),
-        "broker_down",
-        False,
-        "min.insync.replicas is 2: writes with acks=all are refused (NOT_ENOUGH_REPLICAS)",
-    ),
+    "at the minimum": (facts(GONE), "broker_down", False,
+        "1 of 2 replicas are in sync, min.insync.replicas is 1: "
+        "one more failure, and writes with acks=all are refused"),
+    "below the minimum": (facts(GONE, minimum={"orders": 2}), "broker_down", False,
+        "min.insync.replicas is 2: writes with acks=all are refused (NOT_ENOUGH_REPLICAS)"),
     "a broker is gone": (facts(GONE), "broker_down", False, "broker 2, which has a replica of orders [0], is not in"),
-}
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -135,7 +120,6 @@ def test_another_listed_partition_takes_room_and_an_unlisted_one_none(policy: Mo
 
 
 def test_a_dead_follower_takes_nothing(policy: ModuleType) -> None:
-    """It fetches no bytes from its leader."""
     one = Replicas(1, (1, 2, 3), frozenset({1}), BROKERS - {2}, lost={2: 0.0, 3: 0.0})
     known = Facts({TP: one}, listed("*", "*"), rates(2 * MB), {TP: 0.5 * MB})
     assert as_of(policy, known).room(Side.LEADER, 1, 2 * MB).free == pytest.approx(1.5 * MB)
@@ -300,9 +284,7 @@ def test_formulas_of_the_kip() -> None:
         (25 * MB, 1.4 * MB, 1, 22.9),
     ],
 )
-def test_an_estimate_holds_for_moves_that_were_measured(
-    size: float, free: float, partitions: int, measured: float
-) -> None:
+def test_an_estimate_holds_for_measured_moves(size: float, free: float, partitions: int, measured: float) -> None:
     """On Kafka 4.3.1; the last two with 0.3 MB/s written and one follower in sync."""
     found = replication.estimate(size, free, partitions)
     assert found is not None
@@ -395,60 +377,33 @@ MOVES = test_lists_of_moves_are_those_of_kafkas_tool
 BREACHES: dict[str, tuple[str, str, Callable[..., None]]] = {
     "1: bytes in sync do not count": ("* len(copies)", "* len(copies - one.in_sync)", ROOM),
     "1: an unlisted replica is limited": ("(found is not None and not found.has(tp[1], broker))", "False", DELAYS),
-    "1: one side alone is looked at": (
-        "return 0, min(rooms).free, min(rooms)",
-        "return 0, rooms[0].free, rooms[0]",
-        ROOM,
-    ),
+    "1: one side alone is looked at": ("return 0, min(rooms).free, min(rooms)", "return 0, rooms[0].free, rooms[0]",
+        ROOM),
     "2: acknowledgements wait for ever": ("now < until", "until > 0", DELAYS),
-    "2: acknowledgements wait for one that was never in sync": (
-        "one.lost.get(broker, -inf)",
-        "one.lost.get(broker, now)",
-        DELAYS,
-    ),
+    "2: acknowledgements wait for one that was never in sync": ("one.lost.get(broker, -inf)",
+        "one.lost.get(broker, now)", DELAYS),
     "3: KIP-73's IN < T": ("others if broker == one.leader else", "{broker} if broker == one.leader else", ROOM),
-    "3: unlisted bytes count": (
-        "found is not None and found.has(tp[1], broker) and (broker",
-        "found is not None and (broker",
-        LISTED,
-    ),
+    "3: unlisted bytes count": ("found is not None and found.has(tp[1], broker) and (broker",
+        "found is not None and (broker", LISTED),
     "3: dead followers count": ("& one.alive -", "-", DEAD),
     "3: at no room it ends": ("room.free > 0", "room.free > -1e9", ROOM),
     "3: nothing passes at rate zero": ("max(rate, min(behind * FETCH, ANSWER) / WINDOW)", "rate", ZERO),
     "4: a minimum above the replicas": ("min(minimum, len(one.replicas))", "minimum", COMPLETE),
     "4: at the minimum it says nothing": ("spare <= 0", "spare < 0", situation("at the minimum", True)),
-    "5: an earlier answer does not count": (
-        "True if broker in one.added else",
-        "",
-        situation("move without a throttle", True),
-    ),
-    "5: the leader list does not count": (
-        "and not leaders.has(partition, broker)",
-        "",
-        lambda policy: test_a_replica_is_being_added_if_the_follower_list_alone_has_it("0:1,0:3", "0:3", None, policy),
-    ),
-    "6: empty entries are refused": (
-        'for entry in text.split(",") if entry)',
-        'for entry in text.split(","))',
-        lambda policy: test_a_list_is_read("0:1,", {(0, 1)}, policy),
-    ),
-    "6: `*` is a list without entries": (
-        "self.every or (partition",
-        "(partition",
-        situation("throttle left over", True),
-    ),
-    "6: an unread rate is none": (
-        "get((broker, side), 0) is None",
-        "get((broker, side)) is None",
-        situation("move under a throttle", False),
-    ),
-    "moves: a running move loses its sources": (
-        "found[tp][0] if tp in found else frozenset(current[tp])",
-        "frozenset(current[tp])",
-        MOVES,
-    ),
+    "5: an earlier answer does not count": ("True if broker in one.added else", "",
+        situation("move without a throttle", True)),
+    "5: the leader list does not count": ("and not leaders.has(partition, broker)", "",
+        lambda policy: test_a_replica_is_being_added_if_the_follower_list_alone_has_it("0:1,0:3", "0:3", None, policy)),
+    "6: empty entries are refused": ('for entry in text.split(",") if entry)', 'for entry in text.split(","))',
+        lambda policy: test_a_list_is_read("0:1,", {(0, 1)}, policy)),
+    "6: `*` is a list without entries": ("self.every or (partition", "(partition",
+        situation("throttle left over", True)),
+    "6: an unread rate is none": ("get((broker, side), 0) is None", "get((broker, side)) is None",
+        situation("move under a throttle", False)),
+    "moves: a running move loses its sources": ("found[tp][0] if tp in found else frozenset(current[tp])",
+        "frozenset(current[tp])", MOVES),
     "moves: a source is a destination": ("frozenset(wanted) - sources", "frozenset(wanted)", MOVES),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", BREACHES)

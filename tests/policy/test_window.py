@@ -169,7 +169,6 @@ def test_a_leader_that_stops_announcing_is_believed() -> None:
 
 @given(st.integers(-5, 10 * MOST))
 def test_a_window_is_never_less_than_five_nor_more_than_may_be_set(value: int) -> None:
-    """Even if somebody announced that."""
     memory = Memory()
     memory.led_by(A, 1, 7)
     memory.said(1, Announcement(value, Source.LEADER, ""), at=0)
@@ -257,22 +256,6 @@ def test_the_window_is_what_a_naive_model_says() -> None:
     run_state_machine_as_test(WindowMachine)
 
 
-def never_changed(*_: object) -> int:
-    return 0
-
-
-def of_the_topic(self: ClusterView, tp: TopicPartition, max_age: float, now: float) -> tuple[Window, int | None, int]:
-    return real_window(self, (tp[0], 0), max_age, now)
-
-
-def as_if_asked_now(self: ClusterView, node: int, topic: str, answer: Any) -> None:
-    real_said(self, node, topic, answer._replace(asked=next_step()))
-
-
-def never_breaks(answer: Any, info: Any, broke: int, max_age: float, now: float) -> Window:
-    return real_policy(answer, info, 0, max_age, now)
-
-
 TO_FIND = settings(
     max_examples=400, database=None, derandomize=True, report_multiple_bugs=False, phases=[Phase.generate]
 )
@@ -282,14 +265,17 @@ real_window, real_said, real_policy = ClusterView.window, ClusterView.said, clus
 @pytest.mark.parametrize(
     ("owner", "name", "bug"),
     [
-        (PartitionInfo, "led_from", never_changed),
-        (ClusterView, "window", of_the_topic),
-        (ClusterView, "said", as_if_asked_now),
-        (cluster_view, "window", never_breaks),
+        (PartitionInfo, "led_from", lambda *_: 0),
+        (ClusterView, "window", lambda self, tp, *at: real_window(self, (tp[0], 0), *at)),
+        (
+            ClusterView,
+            "said",
+            lambda self, node, topic, answer: real_said(self, node, topic, answer._replace(asked=next_step())),
+        ),
+        (cluster_view, "window", lambda answer, info, broke, *at: real_policy(answer, info, 0, *at)),
     ],
     ids=["a change ignored", "one window for a topic", "an old answer", "a broken connection ignored"],
 )
 def test_the_model_notices(owner: Any, name: str, bug: object) -> None:
-    """Each rule broken on purpose is found."""
     with mock.patch.object(owner, name, bug), pytest.raises((AssertionError, ExceptionGroup)):
         run_state_machine_as_test(WindowMachine, settings=TO_FIND)

@@ -87,7 +87,6 @@ class ScriptedCluster:
         return self
 
     def replicas(self, names: Sequence[str]) -> dict[str, dict[int, PartitionMetadata]]:
-        """What metadata says of them."""
         self.asked.extend(names)
         return {name: self._replicas(name) for name in names}
 
@@ -99,13 +98,11 @@ class ScriptedCluster:
         return found
 
     def configs(self, keys: Iterable[int | str]) -> dict[int | str, Any]:
-        """Of brokers and topics."""
         keys = set(keys)
         self.asked.append(keys)
         return {key: self.described.get(key, {}) for key in keys}
 
     def window(self, node: int, topic: str) -> Announcement:
-        """What a broker says of its window."""
         size = self.windows.get((node, topic))
         config = None if size is None else Config(str(size))
         return announcement(node, config and Config("5"), config)
@@ -116,13 +113,11 @@ class ScriptedCluster:
             self.leader_epochs[tp] += 1
 
     def heal(self) -> None:
-        """Every broker reads and answers again."""
         for broker in self.brokers.values():
             broker.script.clear()
             self.wake(broker)
 
     def wake(self, broker: Broker) -> None:
-        """It reads and answers again."""
         broker.silent = False
         unread, broker.unread = broker.unread, []
         for attempt in unread:

@@ -305,7 +305,6 @@ class FakeNative:
 
     @property
     def failed(self) -> bool:
-        """Whether it met a fatal error."""
         return self._fatal is not None
 
     def batches(self, tp: TopicPartition) -> int:
@@ -488,7 +487,6 @@ class FakeNative:
                 self._look(toppar)
 
     def answered(self, attempt: Attempt, code: int, throttle: float) -> None:
-        """Its answer is there."""
         self._received[self._leaders[attempt.tp]] += 1
         self._take_answer(attempt, code, throttle)
         self._free(attempt)

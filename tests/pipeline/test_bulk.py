@@ -174,9 +174,7 @@ def test_near_the_brokers_records_go_one_by_one(cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, TimeoutError])
-def test_an_exception_that_stops_a_block_is_not_taken_for_a_refusal(
-    cluster: FakeCluster, raised: type[BaseException]
-) -> None:
+def test_an_exception_that_stops_a_block_is_no_refusal(cluster: FakeCluster, raised: type[BaseException]) -> None:
     """Whether its records were accepted is not known when a signal handler raises; those that were are delivered."""
     with held(cluster, "stopped") as producer:
         intake = engine_of(producer).dispatcher.intake

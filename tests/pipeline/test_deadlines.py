@@ -11,6 +11,7 @@ from safeproducer.pipeline import turn
 from safeproducer.policy.outcome import Outcome
 from tests.pipeline.cluster import LOSE_REQUEST, OK
 from tests.pipeline.rig import Rig, rigged
+from tests.pipeline.warmed import warmed
 
 CONFIG = {"message.timeout.ms": 3000, "socket.timeout.ms": 1000, "linger.ms": 5}
 
@@ -128,10 +129,7 @@ def test_batches_for_a_named_partition_keep_their_deadline() -> None:
 
 def test_batches_for_a_named_partition_stay_in_front() -> None:
     """A lane that still has them is not empty, and what is held back meanwhile must not take another."""
-    with rigged({**CONFIG, "message.timeout.ms": 60_000, "socket.timeout.ms": 3000}) as rig:
-        assert rig.produce("a", 0)
-        rig.flush(2)
-        rig.report_queue(2)
+    with warmed({**CONFIG, "message.timeout.ms": 60_000, "socket.timeout.ms": 3000}, rest=2) as rig:
         rig.cluster.brokers[1].script.append((LOSE_REQUEST, 0.0))
         assert rig.produce_batch("a", 0, 4) == 4
         rig.report_queue(0.1)

@@ -34,7 +34,6 @@ def lane(given: DirectLaneCounts | None = None) -> DirectLane:
 
 
 def unheard(_: int) -> BrokerInfo:
-    """No broker was seen to answer."""
     return BrokerInfo()
 
 
@@ -49,9 +48,7 @@ def batch(lane: DirectLane, count: int) -> None:
     st.integers(1, 9),
     st.integers(0, 9),
 )
-def test_records_of_the_new_owner_are_waited_for(
-    former: list[tuple[int, int, bool]], singly: int, in_batches: int
-) -> None:
+def test_a_new_owners_records_are_waited_for(former: list[tuple[int, int, bool]], singly: int, in_batches: int) -> None:
     """Whatever former owners gave singly and by batch calls, and whether statistics told of it or not."""
     counts, accepted, total, at = DirectLaneCounts(), 0, 0, 1e6
     for one_by_one, by_batch, seen in former:

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from safeproducer import DeliveryError, FatalError
-from tests.pipeline.rig import rigged
+from tests.pipeline.warmed import warmed
 
 CONFIG = {"message.timeout.ms": 30_000, "socket.timeout.ms": 1000, "linger.ms": 5, "batch.num.messages": 2}
 
@@ -13,9 +13,7 @@ CONFIG = {"message.timeout.ms": 30_000, "socket.timeout.ms": 1000, "linger.ms": 
 @pytest.mark.parametrize("mode", ["auto", "held"])
 def test_a_fatal_error_ends_every_record(mode: str) -> None:
     """With an outcome that is true of the log."""
-    with rigged({"safeproducer.mode": mode, **CONFIG}) as rig:
-        assert rig.produce("a", 0)
-        rig.flush(5)
+    with warmed({"safeproducer.mode": mode, **CONFIG}) as rig:
         rig.cluster.brokers[1].silent = True
         rig.accept(9)
         rig.poll(0.2)
@@ -37,10 +35,7 @@ def test_a_fatal_error_ends_every_record(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
 def test_close_with_a_deadline_ends_every_record(mode: str) -> None:
-    """What is left then is purged, and says so."""
-    with rigged({"safeproducer.mode": mode, **CONFIG}) as rig:
-        assert rig.produce("a", 0)
-        rig.flush(5)
+    with warmed({"safeproducer.mode": mode, **CONFIG}) as rig:
         rig.cluster.brokers[1].silent = True
         rig.accept(9)
         rig.close(2.0)

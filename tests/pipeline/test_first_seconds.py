@@ -31,7 +31,6 @@ def begun(config: dict[str, object], distance: float | None = ROUND_TRIP) -> Ite
 
 
 def direct(rig: Rig) -> int:
-    """Records that the direct lane has."""
     return int(rig.natives[0]._inside)
 
 

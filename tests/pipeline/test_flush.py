@@ -4,7 +4,7 @@ import pytest
 
 from safeproducer.pipeline import turn
 from tests.pipeline.cluster import OK
-from tests.pipeline.rig import rigged
+from tests.pipeline.warmed import warmed
 
 CONFIG = {"message.timeout.ms": 30_000, "socket.timeout.ms": 1000, "linger.ms": 5}
 
@@ -12,10 +12,7 @@ CONFIG = {"message.timeout.ms": 30_000, "socket.timeout.ms": 1000, "linger.ms": 
 def test_events_of_a_lane_that_is_not_in_use_do_not_keep_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch lane goes on telling statistics when everything goes directly again, and len() counts them."""
     monkeypatch.setattr(turn, "_RESTS_AFTER", 60.0)
-    with rigged(CONFIG) as rig:
-        assert rig.produce("a", 0)
-        rig.flush(5)
-        rig.report_queue(1)
+    with warmed(CONFIG, rest=1) as rig:
         rig.cluster.brokers[1].script.append((OK, 2.0))
         for _ in range(3):
             assert rig.produce("a", 0)
@@ -33,10 +30,7 @@ def test_events_of_a_lane_that_is_not_in_use_do_not_keep_flush(monkeypatch: pyte
 
 def test_statistics_that_nobody_has_served_do_not_keep_flush() -> None:
     """An idle producer has some half of the time: each close() waited for a record that was not there, 0.15 s."""
-    with rigged(CONFIG) as rig:
-        assert rig.produce("a", 0)
-        rig.flush(5)
-        rig.report_queue(10)
+    with warmed(CONFIG, rest=10) as rig:
         rig.poll(0)
         rig.time.pass_(0.6)
         assert len(rig.natives[0])

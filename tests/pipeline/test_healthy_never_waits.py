@@ -164,13 +164,11 @@ class HealthyMachine(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, count=st.integers(1, 30), key=st.sampled_from([None, b"x", b"y"]))
     def produce(self, number: int, count: int, key: bytes | None) -> None:
-        """To one partition."""
         for _ in range(count):
             self._produce(self.tps[number % len(self.tps)], key)
 
     @rule(count=st.integers(1, 2))
     def produce_everywhere(self, count: int) -> None:
-        """So many records to each partition."""
         for tp in self.tps * count:
             self._produce(tp)
 
@@ -196,7 +194,6 @@ class HealthyMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([3.0, 12.0]))
     def rest(self, seconds: float) -> None:
-        """And produces nothing."""
         served(self.rig, seconds, 5 * POLLS)
 
     # --- what is the matter with some ----------------------------------------------------------
@@ -226,7 +223,6 @@ class HealthyMachine(RuleBasedStateMachine):
 
     @rule(number=NUMBERS)
     def accept(self, number: int) -> None:
-        """As many as are needed."""
         tp = self.tps[number % len(self.tps)]
         self._recovers(tp, "refused")
         for cluster in self.clusters:
@@ -250,7 +246,6 @@ class HealthyMachine(RuleBasedStateMachine):
 
     @rule(node=NODES, round_trip=st.sampled_from([0.5, 1.2, 3.0]))
     def slow(self, node: int, round_trip: float) -> None:
-        """It takes its time."""
         for tp in self._led(node):
             self._falls(tp, "slow")
         for _, broker in self._brokers(node):
@@ -258,7 +253,6 @@ class HealthyMachine(RuleBasedStateMachine):
 
     @rule(node=NODES, seconds=st.sampled_from([0.3, 2.0]))
     def throttle(self, node: int, seconds: float) -> None:
-        """For so long with each answer."""
         for tp in self._led(node):
             self._falls(tp, "throttled")
         for _, broker in self._brokers(node):
@@ -266,7 +260,6 @@ class HealthyMachine(RuleBasedStateMachine):
 
     @rule(node=NODES)
     def cure(self, node: int) -> None:
-        """Of all that."""
         for cluster, broker in self._brokers(node):
             broker.throttle, broker.round_trip = 0.0, self.round_trip
             cluster.wake(broker)
@@ -276,7 +269,6 @@ class HealthyMachine(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, node=NODES)
     def move_leader(self, number: int, node: int) -> None:
-        """From and to whichever broker."""
         tp = self.tps[number % len(self.tps)]
         self._falls(tp, "moved")
         to = 1 + node % len(self.clusters[0].brokers)
@@ -361,14 +353,10 @@ class HealthyMachine(RuleBasedStateMachine):
 
 
 class KeyedHealthyMachine(HealthyMachine):
-    """With an order for each key, and several lanes."""
-
     config: ClassVar[dict[str, Any]] = {"safeproducer.mode": "auto", "safeproducer.ordering": "key"}
 
 
 class HeldHealthyMachine(HealthyMachine):
-    """Everything is held back."""
-
     config: ClassVar[dict[str, Any]] = {"safeproducer.mode": "held"}
 
 
@@ -395,7 +383,6 @@ class SpreadMachine(HealthyMachine):
 @pytest.mark.timeout(0 if "FEED_EXAMPLES" in os.environ else 600)
 @pytest.mark.parametrize("machine", [HealthyMachine, KeyedHealthyMachine, HeldHealthyMachine, CrowdedMachine])
 def test_healthy_partitions_never_wait(machine: type[HealthyMachine]) -> None:
-    """In both modes and orders."""
     asked = os.environ.get("FEED_EXAMPLES")
     run_state_machine_as_test(
         machine, settings=settings(effort(int(asked or "10"), 15), derandomize=asked is None, deadline=None)
@@ -415,25 +402,20 @@ def after_another(self: Probation, tp: TopicPartition, size: int, answers: tuple
     return real_takes(self, tp, size, answers, now) if first == tp else WAITS
 
 
-def late_is_silent(self: Backlogs, now: float, patience: float, _: Any) -> frozenset[TopicPartition]:
-    return frozenset(tp for tp, row in self._by_tp.items() if row.history and now - row.advanced_at >= patience)
-
-
-def of_any_broker(self: ClusterView, _: TopicPartition, now: float) -> Leader:
-    return Leader(None, self.throttle.deadline(None, now), self.throttle.probes(None, now))
-
-
 PLANTS: dict[str, tuple[type[HealthyMachine], Any, str, Any]] = {
     "a budget for all": (SpreadMachine, Probation, "takes", within_one_budget),
     "a partition that waits for another": (SpreadMachine, Probation, "takes", after_another),
-    "lateness taken for silence": (CrowdedMachine, Backlogs, "silent", late_is_silent),
-    "a throttle time that holds all": (SpreadMachine, ClusterView, "leader_state", of_any_broker),
-}
+    "lateness taken for silence": (CrowdedMachine, Backlogs, "silent",
+        lambda self, now, patience, _: {
+            tp for tp, row in self._by_tp.items() if row.history and now - row.advanced_at >= patience
+        }),
+    "a throttle time that holds all": (SpreadMachine, ClusterView, "leader_state",
+        lambda self, _, now: Leader(None, self.throttle.deadline(None, now), self.throttle.probes(None, now))),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("bug", PLANTS)
 def test_the_machine_finds_a_planted_bug(bug: str) -> None:
-    """Or its rule would be worth nothing."""
     machine, *planted = PLANTS[bug]
     with mock.patch.object(*planted), pytest.raises(RuleError, match="healthy"):
         run_state_machine_as_test(machine, settings=settings(effort(100, 20), deadline=None))

@@ -57,10 +57,16 @@ def accepted(rig: Rig, tp: tuple[str, int] = TP, *keys: bytes) -> None:
         assert rig.produce(*tp, key)
 
 
-def waiting(mode: str, wait: float = 0, **config: object) -> HoldReason | None:
+def behind(mode: str, *steps: float | tuple[str, int], wait: float = SOON, **config: object) -> HoldReason | None:
+    """What the last record waits for; `steps`: records to these partitions, and seconds between them."""
     with begun(mode, **config) as rig:
-        accepted(rig)
-        return told(rig, wait=wait)
+        tp = TP
+        for step in steps:
+            if isinstance(step, tuple):
+                accepted(rig, tp := step)
+            else:
+                rig.report_queue(step)
+        return told(rig, tp, wait)
 
 
 def throttled(
@@ -98,14 +104,6 @@ def outdated(mode: str, lane: int, number: int, wait: float) -> HoldReason | Non
         reason = told(rig, wait=wait)
         outdated.heard("a", lane, rig.time.now)
         return reason
-
-
-def max_in_flight() -> HoldReason | None:
-    with begun("held", **KEYED, **{"max.in.flight.requests.per.connection": 1}) as rig:
-        accepted(rig)
-        rig.report_queue(SOON)
-        accepted(rig, OF_THE_SAME)
-        return told(rig, OF_THE_SAME)
 
 
 def one_after_the_other(*keys: bytes, **config: object) -> HoldReason | None:
@@ -181,21 +179,10 @@ def sick_topic() -> HoldReason | None:
         return told(rig, wait=0.1)
 
 
-def leader_silent(mode: str) -> HoldReason | None:
-    with begun(mode) as rig:
-        accepted(rig)
-        rig.report_queue(3)
-        accepted(rig)
-        return told(rig)
-
-
 def backlog() -> HoldReason | None:
     """Its leader answers others, and what it has of this partition has used up a third of its time."""
-    with begun("auto") as rig, mock.patch.object(Backlogs, "silent", return_value=frozenset()):
-        accepted(rig)
-        rig.report_queue(11)
-        accepted(rig)
-        return told(rig)
+    with mock.patch.object(Backlogs, "silent", return_value=frozenset()):
+        return behind("auto", TP, 11, TP)
 
 
 def miscounted() -> HoldReason | None:
@@ -285,11 +272,14 @@ SCENARIOS: dict[str, tuple[HoldReason, Callable[[], HoldReason | None]]] = {
     "throttled": (HoldReason.THROTTLED, lambda: throttled("auto", 3.0, SOON)),
     "probing": (HoldReason.PROBING, lambda: throttled("held", 1.0, 1.1, probes=True, **{"batch.num.messages": 1})),
     "probing, directly": (HoldReason.PROBING, lambda: throttled("auto", 1.0, 1.1, wait=0)),
-    "max_in_flight": (HoldReason.MAX_IN_FLIGHT, max_in_flight),
+    "max_in_flight": (
+        HoldReason.MAX_IN_FLIGHT,
+        lambda: behind("held", TP, SOON, OF_THE_SAME, **KEYED, **{"max.in.flight.requests.per.connection": 1}),
+    ),
     "window": (HoldReason.WINDOW, window),
     "in_flight": (HoldReason.IN_FLIGHT, lambda: one_after_the_other(b"a", b"a")),
-    "linger": (HoldReason.LINGER, lambda: waiting("held", wait=1, **{"linger.ms": 3000})),
-    "mode_held": (HoldReason.MODE_HELD, lambda: waiting("held")),
+    "linger": (HoldReason.LINGER, lambda: behind("held", TP, wait=1, **{"linger.ms": 3000})),
+    "mode_held": (HoldReason.MODE_HELD, lambda: behind("held", TP, wait=0)),
     "first_acknowledgement": (HoldReason.FIRST_ACKNOWLEDGEMENT, first_acknowledgement),
     "long_round_trip": (HoldReason.LONG_ROUND_TRIP, long_round_trip),
     "preparing_lane": (HoldReason.PREPARING_LANE, preparing_lane),
@@ -300,8 +290,8 @@ SCENARIOS: dict[str, tuple[HoldReason, Callable[[], HoldReason | None]]] = {
     "renewing": (HoldReason.RENEWING, lambda: renewing("auto")),
     "renewing, of a topic": (HoldReason.RENEWING, sick_topic),
     "renewing, of a batch lane": (HoldReason.RENEWING, lambda: renewing("held")),
-    "leader_silent, directly": (HoldReason.LEADER_SILENT, lambda: leader_silent("auto")),
-    "leader_silent, by a batch lane": (HoldReason.LEADER_SILENT, lambda: leader_silent("held")),
+    "leader_silent, directly": (HoldReason.LEADER_SILENT, lambda: behind("auto", TP, 3, TP)),
+    "leader_silent, by a batch lane": (HoldReason.LEADER_SILENT, lambda: behind("held", TP, 3, TP)),
     "backlog": (HoldReason.BACKLOG, backlog),
     "outdated_metadata": (HoldReason.OUTDATED_METADATA, lambda: outdated("held", 0, 1, SOON)),
     "outdated_metadata, directly": (HoldReason.OUTDATED_METADATA, lambda: outdated("auto", DIRECT_LANE, 0, 0)),

@@ -53,8 +53,6 @@ class Brokers:
 
 
 class People:
-    """What people hear, each kind once."""
-
     def __init__(self) -> None:
         self.kinds: dict[str, str] = {}
 
@@ -181,8 +179,7 @@ def test_a_user_who_may_not_read_configs_is_told_by_explain(rig: Rig) -> None:
     rig.brokers.says[1] = None
     rig.look(61)
     current = rig.expirations.current
-    assert current is not None
-    assert (current.seconds, current.said) == (DAY, "a day, Kafka's default, is assumed")
+    assert (current.seconds, current.source) == (DAY, ToldBy.ASSUMED)
     (note,) = rig.expirations.notes()
     for part in ("broker(s) 1", "CLUSTER_AUTHORIZATION_FAILED", "a day", "safeproducer.expiry.ms"):
         assert part in note
@@ -245,7 +242,6 @@ def test_a_transactional_producer_has_the_horizon_of_its_transactional_id(rigs: 
 
 
 def stamp(age: float) -> int:
-    """A timestamp of so many seconds ago."""
     return int((clock.time() - age) * 1000)
 
 
@@ -351,9 +347,7 @@ def test_the_knowledge_of_a_former_owner_goes_over(rigs: Rigs) -> None:
     assert [len(rig.people.kinds) for rig in owners] == [0, 1, 0, 0]
 
 
-def test_whom_a_former_owner_has_begun_to_ask_is_not_asked_at_once_again(
-    rigs: Rigs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whom_a_former_owner_has_asked_is_not_asked_at_once_again(rigs: Rigs, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ended before the answer came."""
     first = rigs()
     known: list[float] = []

@@ -30,17 +30,14 @@ def few_statistics() -> Iterator[None]:
 
 
 def writers(rig: Rig) -> list[FakeNative]:
-    """The native producers whose IDs brokers remember."""
     return [native for native in rig.natives if any(native.produce_requests.values())]
 
 
 def wrote(rig: Rig) -> int:
-    """How many producer IDs brokers remember."""
     return len(writers(rig))
 
 
 def rest(rig: Rig, until: float) -> None:
-    """The application does something else."""
     rig.report_queue(min(2.0, until - rig.time.now))
     while rig.time.now < until:
         rig.time.pass_(min(STEP, until - rig.time.now))

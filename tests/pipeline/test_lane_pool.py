@@ -18,6 +18,7 @@ from tests.inside import of_whoever_said_most
 from tests.pipeline.cluster import DELAY, LOSE_REQUEST, QUOTA
 from tests.pipeline.fake_native import FakeNative
 from tests.pipeline.rig import Rig, RuleError, rigged
+from tests.pipeline.warmed import warmed
 
 CONFIG = {
     "safeproducer.mode": "held",
@@ -46,7 +47,6 @@ def stream(rig: Rig, seconds: float, topic: str = "a", keys: int = 5000) -> None
 
 
 def inside_direct(rig: Rig) -> int:
-    """Records that the direct lane has, if there is one."""
     return sum(len(native) for native in rig.natives if not native.fed)
 
 
@@ -111,14 +111,6 @@ def late_copy() -> None:
         rig.flush(5)
 
 
-def one_more(self: LaneChoice, buffer: Any, now: float) -> int:
-    return real_budget(self, buffer, now) + 1
-
-
-def of_each_lane(self: LaneChoice, buffer: Any, now: float) -> int:
-    return real_budget(self, buffer, now) * max(1, len(self._lanes))
-
-
 def released_early(self: Affinity, keys: Iterable[bytes]) -> None:
     for key in keys:
         self._bound.pop(key, None)
@@ -130,12 +122,14 @@ def undoubted(self: Affinity, keys: Iterable[bytes], lane: int) -> None:
 
 
 PLANTS: dict[str, tuple[Callable[[], None], Any, str, Any, str]] = {
-    "one batch more than the budget": (grows_to_the_window, LaneChoice, "budget", one_more, "rule 2"),
-    "the budget for each lane": (grows_to_the_window, LaneChoice, "budget", of_each_lane, "rule 2"),
+    "one batch more than the budget": (grows_to_the_window, LaneChoice, "budget", lambda *of: real_budget(*of) + 1,
+        "rule 2"),
+    "the budget for each lane": (grows_to_the_window, LaneChoice, "budget",
+        lambda self, *of: real_budget(self, *of) * max(1, len(self._lanes)), "rule 2"),
     "the window of the old leader": (leader_moves, ClusterView, "window", of_whoever_said_most, "rule 2"),
     "a key released early": (hot_key, Affinity, "release_all", released_early, "rule 6"),
     "a key of unknown outcome released": (late_copy, Affinity, "note_unknown", undoubted, "rule 6"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("scenario", [grows_to_the_window, leader_moves, hot_key, late_copy])
@@ -146,7 +140,6 @@ def test_the_rules_hold_over_lanes(scenario: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize("bug", PLANTS)
 def test_the_rules_find_a_planted_bug(bug: str) -> None:
-    """Or they would be worth nothing."""
     scenario, owner, name, planted, rule = PLANTS[bug]
     with mock.patch.object(owner, name, planted), pytest.raises(RuleError, match=rule):
         scenario()
@@ -370,9 +363,7 @@ def test_lanes_are_asked_for_their_ids_until_they_have_them() -> None:
 def test_a_fatal_error_that_the_sender_meets_is_no_failed_turn() -> None:
     """The application does not poll, and another native producer takes over: the rig raises what a turn fails with."""
     config = {"message.timeout.ms": 8000, "safeproducer.fatal": "renew", "safeproducer.producer.ids.ledger": "off"}
-    with rigged(config, dict.fromkeys((1, 2, 3), 0.001)) as rig:
-        rig.produce("a", 0)
-        rig.flush(10)
+    with warmed(config, dict.fromkeys((1, 2, 3), 0.001)) as rig:
         rig.engine.route.native.fail_fatally()
         rig.report_queue(5)
         assert rig.producer.snapshot().renewals == 1

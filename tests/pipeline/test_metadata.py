@@ -88,7 +88,6 @@ class Service:
         return {topic: TOLD for topic in topics if topic not in self.untold}
 
     def finish(self) -> None:
-        """Wait until nothing is asked any more."""
         self.metadata.join(5)
         assert not self.metadata.alive
 

@@ -264,29 +264,13 @@ def test_lanes_with_metadata_of_any_age_agree() -> None:
     run(LanesMachine)
 
 
-def last_one_counts(rank: int, at: float, known_rank: int, known_at: float) -> bool:
-    return True
-
-
-def youngest_alone(rank: int, at: float, known_rank: int, known_at: float) -> bool:
-    return at > known_at
-
-
-def oldest_counts(rank: int, at: float, known_rank: int, known_at: float) -> bool:
-    return supersedes(rank, known_at, known_rank, at)
-
-
-def told_nobody(self: OutdatedMetadata, *_: Any) -> None:
-    """A lane is not told."""
-
-
-BY_RANK = cluster_view, cluster_metadata
+BY_RANK = cluster_view, client_reports
 """Numbers of partitions, and leader epochs."""
 PLANTED: dict[str, tuple[tuple[object, ...], str, object]] = {
-    "youngest not taken": (BY_RANK, "supersedes", last_one_counts),
-    "older metadata taken": (BY_RANK, "supersedes", oldest_counts),
-    "epochs and counts ignored": (BY_RANK, "supersedes", youngest_alone),
-    "a lane is not told": ((OutdatedMetadata,), "counted", told_nobody),
+    "youngest not taken": (BY_RANK, "supersedes", lambda *_: True),
+    "older metadata taken": (BY_RANK, "supersedes", lambda rank, at, known, then: supersedes(rank, then, known, at)),
+    "epochs and counts ignored": (BY_RANK, "supersedes", lambda rank, at, known, then: at > then),
+    "a lane is not told": ((OutdatedMetadata,), "counted", lambda *_: None),
 }
 
 

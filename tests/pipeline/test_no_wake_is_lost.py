@@ -10,7 +10,7 @@ from safeproducer.pipeline.schedule import Alarm
 from safeproducer.pipeline.sender import Sender, _work
 from safeproducer.runtime.threads import WakeLock
 from tests.pipeline.interleaving import between, codes_of
-from tests.pipeline.rig import rigged
+from tests.pipeline.warmed import warmed
 
 LONG_ROUND_TRIP = {1: 0.1, 2: 0.1, 3: 0.1}
 LINGER = 0.005
@@ -24,9 +24,7 @@ def test_a_record_that_is_accepted_during_a_pump() -> None:
     codes = codes_of(Dispatcher.pump, Expiry.act, Alarm.begin, Alarm.end)
     step, steps = 0, [1]
     while step < steps[0]:
-        with rigged(CONFIG, LONG_ROUND_TRIP, {"a": 2}) as rig:
-            rig.produce("a", 0)
-            rig.flush(5)
+        with warmed(CONFIG, LONG_ROUND_TRIP, {"a": 2}) as rig:
             rig.dispatcher.recheck(rig.time.monotonic())
             with between(codes, step, lambda rig=rig: rig.produce("a", 1)) as steps:  # type: ignore[misc]
                 rig.dispatcher.pump(rig.time.monotonic())
@@ -55,8 +53,6 @@ def test_one_who_asks_while_another_asks() -> None:
 
 
 class Works:
-    """There is something to do at `due`."""
-
     def __init__(self) -> None:
         self.due = float("inf")
 

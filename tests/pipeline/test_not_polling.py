@@ -7,7 +7,7 @@ from safeproducer.pipeline.route import Route
 from tests.clusters import cluster_of
 from tests.conformance.target import until
 from tests.inside import engine_of
-from tests.pipeline.rig import rigged
+from tests.pipeline.warmed import direct
 
 CONFIG = {"safeproducer.mode": "auto", "message.timeout.ms": 30_000, "linger.ms": 5, "queue.buffering.max.kbytes": 1}
 LIMIT = 1024
@@ -16,11 +16,7 @@ SOON = 0.05
 
 def test_reports_of_the_direct_lane_are_taken_up_to_half_of_the_buffer() -> None:
     """Or what nobody serves would take all room, and no record would wait for a broker that is throttled."""
-    with rigged(CONFIG) as rig:
-        while not rig.engine.route.goes_direct or rig.engine.updates.holds.slow_start:
-            assert rig.produce("a", 0)
-            rig.poll(0.05)
-        rig.flush(5)
+    with direct(CONFIG) as rig:
         rig.accept(250)
         rig.report_queue(1)
         kept = rig.engine.counters.report_queue.bytes
@@ -58,11 +54,7 @@ def time_until_direct(producer: SafeProducer, route: Route) -> float:
 
 def test_an_application_that_is_late_by_milliseconds_still_polls() -> None:
     """With all cores busy that is usual, and each time records would go by the buffered path."""
-    with rigged(CONFIG) as rig:
-        while not rig.engine.route.goes_direct or rig.engine.updates.holds.slow_start:
-            assert rig.produce("a", 0)
-            rig.poll(0.05)
-        rig.flush(5)
+    with direct(CONFIG) as rig:
         for rest in (0.01, 0.02, 0.03, 0.04):
             assert rig.produce("a", 0)
             rig.poll(0)

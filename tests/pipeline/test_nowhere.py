@@ -2,8 +2,8 @@
 
 import ast
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +22,15 @@ from safeproducer.pipeline.reports.report_queue import ReportQueue, Reports
 from safeproducer.policy.pacing import AckTime
 from tests.inside import hold
 from tests.pipeline.interleaving import between, codes_of
-from tests.pipeline.rig import Rig, rigged
+from tests.pipeline.warmed import warmed
 
 LONG_ROUND_TRIP = {1: 0.1, 2: 0.1, 3: 0.1}
 CONFIG = {"safeproducer.mode": "held", "message.timeout.ms": 30_000, "linger.ms": 5}
 RECORDS = 3
 
 
-@contextmanager
-def knowing() -> Iterator[Rig]:
-    """A producer that holds everything back, knows the topic, and has nothing under way."""
-    with rigged(CONFIG, LONG_ROUND_TRIP, {"a": 1}) as rig:
-        rig.produce("a", 0)
-        rig.flush(5)
-        yield rig
+knowing = partial(warmed, CONFIG, LONG_ROUND_TRIP, {"a": 1})
+"""A producer that holds everything back, knows the topic, and has nothing under way."""
 
 
 def everywhere(run: Callable[[int], int], least: int) -> None:
@@ -61,16 +56,8 @@ def test_a_record_is_counted_while_librdkafka_reports_it(error: KafkaError | Non
         records = [(b"x", None, hold(numbers, delivered), 1, None, 40, 0.0) for _ in range(RECORDS)]
         batch = InFlightBatch(("a", 0), records, True, 0.0, BatchSinks(reports, numbers), AckTime())
         bound = batch.bind(delivered)
-        codes = codes_of(
-            bound,
-            BatchReports.pass_on,
-            BatchReports.add,
-            BatchReports.keep,
-            InFlightBatch.reported,
-            InFlightBatch.expire,
-            Reports.add,
-            Reports.add_delivered,
-        )
+        reported = (bound, InFlightBatch.reported, InFlightBatch.expire, Reports.add, Reports.add_delivered)
+        codes = codes_of(*reported, BatchReports.pass_on, BatchReports.add, BatchReports.keep)
 
         def look() -> None:
             assert batch.open + reports.count >= RECORDS
@@ -112,14 +99,8 @@ def test_a_record_is_counted_while_it_is_handed_over() -> None:
             def look() -> None:
                 assert rig.dispatcher.record_buffer.records >= RECORDS, f"step {step}"
 
-            codes = codes_of(
-                Dispatcher._give_batch,
-                RecordBuffer.take,
-                RecordBuffer.given,
-                PartitionBuffer.take,
-                BatchLane.hand_over,
-                BatchLane._produce,
-            )
+            taken = (Dispatcher._give_batch, RecordBuffer.take, RecordBuffer.given, PartitionBuffer.take)
+            codes = codes_of(*taken, BatchLane.hand_over, BatchLane._produce)
             with between(codes, step, look) as steps:
                 rig.dispatcher.pump(rig.time.monotonic())
             assert rig.dispatcher.lanes.inside == RECORDS

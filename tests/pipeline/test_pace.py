@@ -4,6 +4,7 @@ from typing import Any
 from unittest import mock
 
 from tests.pipeline.rig import rigged
+from tests.pipeline.warmed import warmed
 
 CONFIG = {"message.timeout.ms": 60_000, "linger.ms": 5, "safeproducer.mode": "held"}
 ROUND_TRIP = 0.1
@@ -11,9 +12,7 @@ ROUND_TRIP = 0.1
 
 def test_only_a_record_that_fills_a_batch_wakes_the_sender() -> None:
     """Or each one behind a full batch would."""
-    with rigged({**CONFIG, "batch.size": 10_000}) as rig:
-        assert rig.produce("a", 0)
-        rig.flush(5)
+    with warmed({**CONFIG, "batch.size": 10_000}) as rig:
         rig.cluster.brokers[1].silent = True
         with mock.patch.object(rig.dispatcher.schedule, "wake") as wake:
             for _ in range(2_000):
@@ -24,9 +23,7 @@ def test_only_a_record_that_fills_a_batch_wakes_the_sender() -> None:
 
 def test_a_batch_that_is_full_by_its_bytes_holds_nearly_as_many() -> None:
     """As librdkafka would put into it: a round trip is spent on each batch."""
-    with rigged({**CONFIG, "batch.size": 100_000}) as rig:
-        assert rig.produce("a", 0)
-        rig.flush(5)
+    with warmed({**CONFIG, "batch.size": 100_000}) as rig:
         before = rig.cluster.requests
         for _ in range(12_000):
             assert rig.produce("a", 0)
@@ -36,9 +33,7 @@ def test_a_batch_that_is_full_by_its_bytes_holds_nearly_as_many() -> None:
 
 def test_a_batch_that_is_full_by_its_count_does_not_wait_for_linger() -> None:
     """Its last record wakes the sender."""
-    with rigged({**CONFIG, "batch.num.messages": 10, "linger.ms": 500}) as rig:
-        assert rig.produce("a", 0)
-        rig.flush(5)
+    with warmed({**CONFIG, "batch.num.messages": 10, "linger.ms": 500}) as rig:
         began = rig.time.now
         for _ in range(10):
             assert rig.produce("a", 0)

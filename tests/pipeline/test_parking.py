@@ -290,9 +290,7 @@ class Stalls:
 
 
 @pytest.mark.parametrize("inside", ["sender", "metadata", "application"])
-def test_on_a_busy_machine_the_former_owners_threads_are_waited_for(
-    monkeypatch: pytest.MonkeyPatch, inside: str
-) -> None:
+def test_on_a_busy_machine_a_former_owners_threads_are_waited_for(monkeypatch: pytest.MonkeyPatch, inside: str) -> None:
     """Half a second by the clock may be two looks, while the thread that was waited for was not run at all."""
     machine = Stalls(0.3)
     monkeypatch.setattr(patience, "time", machine)
@@ -365,15 +363,8 @@ def test_tokens_are_renewed() -> None:
         asked.append(config)
         return "token", time.time() + 2
 
-    left = parked(
-        {
-            "bootstrap.servers": "127.0.0.1:1",
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanisms": "OAUTHBEARER",
-            "oauth_cb": token,
-            "log_level": 0,
-        }
-    )
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "OAUTHBEARER", "oauth_cb": token}
+    left = parked({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, **login})
     deadline = time.monotonic() + 20
     while len(asked) < 3 and time.monotonic() < deadline:
         left.serve()

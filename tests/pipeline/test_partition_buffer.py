@@ -65,14 +65,11 @@ def test_a_batch_is_no_larger_than_it_may_be(
 
 
 @given(st.lists(st.sampled_from([b"k", b"l", b"m", None]), max_size=30), st.integers(1, 12), st.integers(0, 12))
-def test_records_that_a_failed_lane_did_not_take_keep_their_order(
-    keys: list[bytes | None], count: int, taken: int
-) -> None:
+def test_records_that_a_failed_lane_did_not_take_keep_order(keys: list[bytes | None], count: int, taken: int) -> None:
     """A batch before it has the keys in that lane, and another lane looked at the records meanwhile."""
     held: list[Any] = [(b"", key, None, 0, None, OVERHEAD, float(number)) for number, key in enumerate(keys)]
     buffer = PartitionBuffer("a", 0, Affinity())
     for key in (b"k", b"l"):
-        assert buffer.keys is not None
         buffer.keys.bind(key, 1)
     buffer.records.extend(held)
     buffer.bytes = len(held) * OVERHEAD

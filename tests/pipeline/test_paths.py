@@ -130,7 +130,6 @@ def _callers(frame: FrameType) -> Iterator[FrameType]:
 
 
 def _owner(frame: FrameType) -> object | None:
-    """The stateful object whose method this is."""
     code = frame.f_code
     is_method = code.co_argcount > 0 and code.co_varnames[0] == "self"
     owner = frame.f_locals.get("self") if is_method or "self" in code.co_freevars else None

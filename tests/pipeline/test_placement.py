@@ -12,6 +12,7 @@ from safeproducer.pipeline.dispatch.placement import Placement
 from safeproducer.pipeline.lanes.lane_pool import LanePool
 from safeproducer.policy.decision import Wish
 from tests.pipeline.rig import Rig, rigged
+from tests.pipeline.warmed import warmed
 
 CONFIG = {"message.timeout.ms": 30_000, "socket.timeout.ms": 1000, "linger.ms": 0}
 BATCHES = [1, 3]
@@ -36,7 +37,6 @@ def test_both_kinds_keep_their_order(mode: str, batch: int, named: tuple[bool, .
 
 
 def reasons(rig: Rig) -> dict[tuple[str, int], HoldReason]:
-    """Why records wait, by partition."""
     return {tp: reason for tp, (_, _, reason) in rig.dispatcher.record_buffer.waits().items()}
 
 
@@ -110,10 +110,7 @@ def test_a_look_at_a_partition_does_nothing() -> None:
 
 def test_a_look_makes_no_lane() -> None:
     """The leader throttles, and the direct lane has nothing of the partition: a batch lane is to take over."""
-    with rigged(CONFIG, partitions={"a": 1}) as rig:
-        assert rig.produce("a", 0)
-        rig.flush(5)
-        rig.report_queue(1)
+    with warmed(CONFIG, partitions={"a": 1}, rest=1) as rig:
         rig.engine.updates.holds.cluster.throttle.announce(1, 3.0, rig.time.now)
         rig.engine.route.hold()
         assert rig.produce("a", 0)

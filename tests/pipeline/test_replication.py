@@ -95,8 +95,6 @@ class Brokers:
 
 
 class People:
-    """What hooks and the log hear."""
-
     def __init__(self) -> None:
         self.changes: list[tuple[TopicPartition, ReplicationSnapshot | None, ReplicationSnapshot]] = []
         self.warnings: list[str] = []
@@ -242,13 +240,8 @@ def test_both_figures_are_in_the_snapshot(rig: Rig) -> None:
     moves(rig, MB, 3 * MB)
     rig.play(75)
     found = rig.said()
-    assert (found.side, found.limit, found.needed, found.broker, found.minimum) == (
-        "leader",
-        MB,
-        pytest.approx(6 * MB),
-        3,
-        1,
-    )
+    assert (found.side, found.limit, found.broker, found.minimum) == ("leader", MB, 3, 1)
+    assert found.needed == pytest.approx(6 * MB)
     assert (found.in_sync, found.replicas) == ((1, 2), (1, 2, 3))
     assert 10 < found.since < 75
     assert 0 <= found.age <= replication.UNUSUAL + 1
@@ -643,7 +636,6 @@ WORDS = ("replica", "in sync", "throttled.rate", "min.insync")
 
 
 def test_a_producer_looks_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten healthy minutes."""
     with rigged({"message.timeout.ms": 30_000}) as rig:
         for _ in range(600):
             rig.produce("a", 0)
@@ -652,7 +644,6 @@ def test_a_producer_looks_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
         assert 9 <= rig.cluster.asked.count("a") <= 11
         assert [asked for asked in rig.cluster.asked if not isinstance(asked, str)] == []
         (found,) = rig.producer.snapshot().partitions
-        assert found.replication is not None
         assert found.replication.state is ReplicationState.IN_SYNC
 
 

@@ -12,6 +12,7 @@ from safeproducer.pipeline.dispatch import updates
 from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
 from safeproducer.pipeline.turn import Turns
 from tests.pipeline.rig import Rig, rigged
+from tests.pipeline.warmed import warmed
 
 NEAR = {1: 0.001, 2: 0.001, 3: 0.001}
 CONFIG: dict[str, Any] = {"safeproducer.mode": "auto", "message.timeout.ms": 30_000, "linger.ms": 5}
@@ -23,10 +24,7 @@ TURN_EVERY = 5.0
 @contextmanager
 def resting(config: dict[str, Any]) -> Iterator[tuple[Rig, mock.MagicMock]]:
     """A producer whose records are delivered and whose statistics say so, and its whole turns."""
-    with rigged(config, NEAR, {"a": 2}) as rig:
-        rig.produce("a", 0)
-        rig.flush(10)
-        rig.report_queue(10)
+    with warmed(config, NEAR, {"a": 2}, rest=10) as rig:
         rig.poll(0)
         with mock.patch.object(Turns, "_turn", autospec=True, side_effect=Turns._turn) as whole:
             yield rig, whole
@@ -84,10 +82,6 @@ def test_a_short_timeout_is_looked_at_oftener() -> None:
         assert whole.call_count
 
 
-def produces(rig: Rig) -> None:
-    rig.produce("a", 0)
-
-
 def holds(rig: Rig) -> None:
     """A record waits, and its produce() was left before it rang."""
     rig.engine.route.go(direct=False)
@@ -103,39 +97,23 @@ def another_is_throttled(rig: Rig) -> None:
     rig.told_deadline[1] = rig.time.now + 5.0
 
 
-def brokers_are_looked_at(rig: Rig) -> None:
-    rig.engine.dispatcher.intake.suspend()
+COMES: dict[str, Callable[[Rig], object]] = {
+    "a record": lambda rig: rig.produce("a", 0),
+    "one that waits": holds,
+    "another throttle time": another_is_throttled,
+    "a look at brokers": lambda rig: rig.engine.dispatcher.intake.suspend(),
+    "statistics": lambda rig: setattr(rig.engine.updates, "changed", True),
+    "an end of all that waits": lambda rig: rig.engine.dispatcher.expiry.fail_soon(FATAL, "planted"),
+    "a report": lambda rig: rig.engine.dispatcher.reports.add_event(lambda *_: None, None, None),
+}
 
 
-def statistics_were_served(rig: Rig) -> None:
-    rig.engine.updates.changed = True
-
-
-def all_that_waits_is_to_fail(rig: Rig) -> None:
-    rig.engine.dispatcher.expiry.fail_soon(FATAL, "planted")
-
-
-def a_report_waits(rig: Rig) -> None:
-    rig.engine.dispatcher.reports.add_event(lambda *_: None, None, None)
-
-
-@pytest.mark.parametrize(
-    "comes",
-    [
-        produces,
-        holds,
-        another_is_throttled,
-        brokers_are_looked_at,
-        statistics_were_served,
-        all_that_waits_is_to_fail,
-        a_report_waits,
-    ],
-)
-def test_new_work_ends_a_rest(comes: Callable[[Rig], None]) -> None:
+@pytest.mark.parametrize("comes", COMES)
+def test_new_work_ends_a_rest(comes: str) -> None:
     """At the sender's next look, without a whole turn between."""
     with resting(CONFIG) as (rig, whole):
         until_it_rests(rig, whole)
-        comes(rig)
+        COMES[comes](rig)
         look(rig)
         assert whole.call_count == 1
 

@@ -8,6 +8,7 @@ from safeproducer import HoldReason
 from safeproducer.pipeline import turn
 from tests.pipeline.cluster import OK
 from tests.pipeline.rig import Rig, rigged
+from tests.pipeline.warmed import warmed
 
 CONFIG = {"message.timeout.ms": 30_000, "socket.timeout.ms": 1000, "linger.ms": 5}
 
@@ -15,10 +16,7 @@ CONFIG = {"message.timeout.ms": 30_000, "socket.timeout.ms": 1000, "linger.ms": 
 @pytest.mark.parametrize("mode", ["auto", "held"])
 def test_a_callback_served_with_the_throttle_time_sends_nothing(mode: str) -> None:
     """The throttle time is served before the reports of the same answer, whose callbacks may produce."""
-    with rigged({"safeproducer.mode": mode, **CONFIG}) as rig:
-        assert rig.produce("a", 0)
-        rig.flush(5)
-        rig.report_queue(1)
+    with warmed({"safeproducer.mode": mode, **CONFIG}, rest=1) as rig:
         rig.cluster.brokers[1].script.append((OK, 3.0))
         assert rig.produce("a", 0)
         rig.producing.append(("a", 0))
@@ -51,9 +49,7 @@ def test_a_throttle_time_that_another_producer_was_told_of_is_waited_out_careful
 def test_reports_that_the_sender_took_count_against_the_buffer() -> None:
     """An application that never polls meets a full queue, as in confluent_kafka, however many reports were served for
     it."""
-    with rigged({**CONFIG, "queue.buffering.max.messages": 20}) as rig:
-        assert rig.produce("a", 0)
-        rig.flush(5)
+    with warmed({**CONFIG, "queue.buffering.max.messages": 20}) as rig:
         accepted = 0
         for _ in range(50):
             accepted += rig.produce("a", 0)
@@ -105,9 +101,7 @@ def test_events_of_the_direct_lane_take_no_room(limit: dict[str, int]) -> None:
     """As with confluent_kafka, records alone count: not what nobody has served beside them."""
     accepted = []
     for events in (0, 10):
-        with rigged({**CONFIG, **limit}) as rig:
-            assert rig.produce("a", 0)
-            rig.flush(5)
+        with warmed({**CONFIG, **limit}) as rig:
             rig.engine.updates.holds.cluster.throttle.announce(1, 3.0, rig.time.now)
             rig.engine.route.hold()
             rig.natives[0].queue_events(events)
@@ -164,10 +158,7 @@ def test_a_throttle_time_costs_no_look_at_each_partition(partitions: int) -> Non
 
 def test_a_throttle_time_that_ended_before_the_next_one_came_is_a_new_one() -> None:
     """Somebody may have let a partition go meanwhile."""
-    with rigged(CONFIG) as rig:
-        assert rig.produce("a", 0)
-        rig.flush(5)
-        rig.report_queue(1)
+    with warmed(CONFIG, rest=1) as rig:
         rig.engine.updates.throttled(1, "broker 1", 1.0)
         rig.engine.sender.turn()
         assert not rig.dispatcher.intake.suspended

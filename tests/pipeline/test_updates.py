@@ -115,52 +115,32 @@ def test_before_the_first_record_any_answer_counts(updates: ClientUpdates, measu
     assert tell_twice(updates, measured, LONG_ROUND_TRIP, 0)
 
 
-@pytest.mark.parametrize(("accepted", "long_round_trip"), [(25_000, False), (15_000, True)])
-def test_a_rush_is_noticed_before_statistics_come(
-    updates: ClientUpdates, measured: Callable[[], bool], accepted: int, long_round_trip: bool
-) -> None:
-    """A burst is none. Held back until then, a saturated producer lost a third of a second at half of its speed."""
-    assert tell_twice(updates, measured, LONG_ROUND_TRIP)
-    batch = updates.delivery.batch_records
-    with mock.patch.object(DeliveryCounters, "accepted", 0):
-        assert not updates.holds.round_trip.has_high_rate(batch, 200.0)
-    with mock.patch.object(DeliveryCounters, "accepted", accepted):
-        assert not updates.holds.round_trip.has_high_rate(batch, 200.05)
-        assert updates.holds.round_trip.has_high_rate(batch, 200.2) is not long_round_trip
-    assert updates.holds.round_trip.long is long_round_trip
+BATCH = 10_000
+"""Records of one."""
+RUSHES: dict[str, tuple[int, list[tuple[int, int, float, bool]]]] = {
+    "a high rate": (LONG_ROUND_TRIP, [(0, BATCH, 0, False), (25_000, BATCH, 0.05, False), (25_000, BATCH, 0.2, True)]),
+    "slower": (LONG_ROUND_TRIP, [(0, BATCH, 0, False), (15_000, BATCH, 0.05, False), (15_000, BATCH, 0.2, False)]),
+    "a slow second": (LONG_ROUND_TRIP, [(0, BATCH, 0, False), (100, BATCH, 1, False), (25_100, BATCH, 1.2, True)]),
+    "less than a batch waits": (
+        LONG_ROUND_TRIP,
+        [(0, BATCH, 0, False), (100_000, BATCH - 1, 0.05, False), (100_000, BATCH, 0.2, False)],
+    ),
+    "a long round trip": (100_000, [(0, BATCH, 0, False), (100_000, BATCH, 0.2, False)]),
+}
+"""Round trip; accepted records, those that wait, after so many seconds, and whether the rate is high."""
 
 
-def test_a_rush_is_measured_over_the_last_tenth_of_a_second(
-    updates: ClientUpdates, measured: Callable[[], bool]
-) -> None:
-    """A second of few records before it makes it no slower."""
-    assert tell_twice(updates, measured, LONG_ROUND_TRIP)
-    batch = updates.delivery.batch_records
-    for accepted, now, is_high in ((0, 200.0, False), (100, 201.0, False), (25_100, 201.2, True)):
+@pytest.mark.parametrize("name", RUSHES)
+def test_a_rush_is_noticed_before_statistics(updates: ClientUpdates, measured: Callable[[], bool], name: str) -> None:
+    """A burst is none. Held back until then, a saturated producer lost a third of a second at half of its speed. It is
+    measured over the last tenth of a second, and with so long a round trip it is no reason."""
+    floor, looks = RUSHES[name]
+    assert tell_twice(updates, measured, floor)
+    assert updates.delivery.batch_records == BATCH
+    for accepted, waiting, after, rushes in looks:
         with mock.patch.object(DeliveryCounters, "accepted", accepted):
-            assert updates.holds.round_trip.has_high_rate(batch, now) is is_high
-
-
-def test_statistics_are_no_rush_while_less_than_a_batch_waits(
-    updates: ClientUpdates, measured: Callable[[], bool]
-) -> None:
-    assert tell_twice(updates, measured, LONG_ROUND_TRIP)
-    batch = updates.delivery.batch_records
-    with mock.patch.object(DeliveryCounters, "accepted", 0):
-        assert not updates.holds.round_trip.has_high_rate(batch, 200.0)
-    with mock.patch.object(DeliveryCounters, "accepted", 100_000):
-        assert not updates.holds.round_trip.has_high_rate(batch - 1, 200.05)
-        assert not updates.holds.round_trip.has_high_rate(batch, 200.2)
-    assert updates.holds.round_trip.long
-
-
-def test_a_rush_is_no_reason_very_far_away(updates: ClientUpdates, measured: Callable[[], bool]) -> None:
-    assert tell_twice(updates, measured, 100_000)
-    with mock.patch.object(DeliveryCounters, "accepted", 0):
-        assert not updates.holds.round_trip.has_high_rate(10_000, 200.0)
-    with mock.patch.object(DeliveryCounters, "accepted", 100_000):
-        assert not updates.holds.round_trip.has_high_rate(10_000, 200.2)
-    assert updates.holds.round_trip.long
+            assert updates.holds.round_trip.has_high_rate(waiting, 200.0 + after) is rushes
+    assert updates.holds.round_trip.long is not looks[-1][-1]
 
 
 def test_statistics_that_cost_much_are_read_less_often(updates: ClientUpdates, measured: Callable[[], bool]) -> None:
@@ -228,9 +208,7 @@ def test_to_read_both_lanes_takes_a_tenth_of_the_time(updates: ClientUpdates) ->
     assert updates._rest(0.0) == pytest.approx(9 * 0.125)
 
 
-def test_an_idle_producer_has_read_that_nothing_is_under_way(
-    updates: ClientUpdates, measured: Callable[[], bool]
-) -> None:
+def test_an_idle_producer_has_read_that_none_is_under_way(updates: ClientUpdates, measured: Callable[[], bool]) -> None:
     """With many partitions the last reading was from the middle of a burst: the sender never rested, and the lane was
     emptied when the record that it had shown reached its deadline."""
     direct, now = updates.holds.direct, time.monotonic()
@@ -291,6 +269,5 @@ def test_a_shortened_document_says_the_same() -> None:
     assert len(short) < 0.6 * len(texts[-1])
     with mock.patch.object(reading, "_shortened", str):
         found = reading.read(texts[-1])
-    assert found is not None
     assert len(found.partitions) >= 500
     assert reading.read(texts[-1]) == found

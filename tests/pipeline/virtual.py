@@ -35,7 +35,6 @@ class VirtualTime:
         self.at(self.now + seconds, action)
 
     def catch_up(self) -> None:
-        """Run what is due by now."""
         while self._due and self._due[0][0] <= self.now:
             heapq.heappop(self._due)[2]()
 

@@ -10,13 +10,11 @@ from tests.producer_ids.host import Clock, Host
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    """With no ledger yet."""
     return Host(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def still(host: Host) -> Host:
-    """A host whose clocks stand still until they are moved."""
     host.stop_clocks()
     return host
 

@@ -28,8 +28,6 @@ def locked() -> Iterator[None]:
 
 
 class Clock:
-    """Stands still until it is moved."""
-
     def __init__(self) -> None:
         self.now = 1000.0
 
@@ -75,7 +73,6 @@ class Host:
 
 
 def first(rate: float = 20, enforce: bool = True, site: CallSite = SITE, transactional: str | None = None) -> Claim:
-    """What a producer asks for."""
     return Claim(Kind.FIRST, rate, enforce, site, transactional)
 
 

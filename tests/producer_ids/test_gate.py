@@ -51,8 +51,6 @@ class ScriptedGuard:
 
 
 class Told:
-    """What would have been logged, and which hooks called."""
-
     def __init__(self) -> None:
         self.sentences: list[str] = []
         self.limited: list[Any] = []
@@ -85,10 +83,14 @@ def gate_for(
     return Gate(guard is not None, lambda: terms, told)
 
 
+def guarded(told: Told, *answers: Answer, policy: str = "refuse") -> tuple[ScriptedGuard, Gate]:
+    guard = ScriptedGuard(*answers)
+    return guard, gate_for(guard, told, policy)
+
+
 def test_the_gate_asks_once_and_not_before_the_first_record(told: Told) -> None:
     """A producer that never produces takes nothing."""
-    guard = ScriptedGuard()
-    gate = gate_for(guard, told)
+    guard, gate = guarded(told)
     assert (guard.asked, gate.used) == (0, 0)
     gate.enter()
     gate.enter()
@@ -105,8 +107,7 @@ def test_without_a_guard_everybody_passes(told: Told) -> None:
 
 def test_a_refusal_says_who_and_for_how_long(told: Told) -> None:
     """And the next call asks again."""
-    guard = ScriptedGuard(FORBIDDEN)
-    gate = gate_for(guard, told)
+    _, gate = guarded(told, FORBIDDEN)
     with pytest.raises(ProducerIdLimitError, match=r"app\.py:7") as refused:
         gate.enter()
     assert refused.value.args[0].code() == KafkaError.THROTTLING_QUOTA_EXCEEDED
@@ -119,8 +120,7 @@ def test_a_refusal_says_who_and_for_how_long(told: Told) -> None:
 
 def test_delay_waits_and_asks_when_a_permit_may_be_there(told: Told) -> None:
     """Not sooner, and after each refusal anew: nothing was reserved for it."""
-    guard = ScriptedGuard(FORBIDDEN, Answer(None, 12.0, True, 20, 3))
-    gate = gate_for(guard, told, "delay")
+    guard, gate = guarded(told, FORBIDDEN, Answer(None, 12.0, True, 20, 3), policy="delay")
     gate.enter()
     now = clock.monotonic()
     assert gate.hold is not None
@@ -147,9 +147,7 @@ def test_a_permit_that_another_process_gives_back_is_found_within_half_a_minute(
 
 
 def test_two_threads_take_one_permit(told: Told) -> None:
-    """The second one waits for the first."""
-    guard = ScriptedGuard()
-    gate = gate_for(guard, told)
+    guard, gate = guarded(told)
     other = threading.Thread(target=gate.enter)
     guard.meanwhile = other.start
     gate.enter()
@@ -159,8 +157,7 @@ def test_two_threads_take_one_permit(told: Told) -> None:
 
 def test_a_signal_handler_that_produces_in_the_middle_takes_none_for_itself(told: Told) -> None:
     """It does not wait for the thread that it interrupted, and one permit of the two goes back."""
-    guard = ScriptedGuard()
-    gate = gate_for(guard, told)
+    guard, gate = guarded(told)
     guard.meanwhile = gate.enter
     gate.enter()
     assert (guard.asked, gate.used, len(guard.granted), len(guard.back)) == (2, 1, 2, 1)
@@ -168,8 +165,7 @@ def test_a_signal_handler_that_produces_in_the_middle_takes_none_for_itself(told
 
 def test_a_thread_that_never_ends_asking_stops_nobody(told: Told) -> None:
     """A debugger may have stopped it."""
-    guard = ScriptedGuard()
-    gate = gate_for(guard, told)
+    guard, gate = guarded(told)
     stopped = threading.Event()
     guard.meanwhile = lambda: stopped.wait(10)
     thread = threading.Thread(target=gate.enter)
@@ -186,8 +182,7 @@ def test_a_thread_that_never_ends_asking_stops_nobody(told: Told) -> None:
 
 def test_a_producer_closed_in_the_middle_keeps_nothing(told: Told) -> None:
     """A handler closes it while the guard is asked."""
-    guard = ScriptedGuard()
-    gate = gate_for(guard, told)
+    guard, gate = guarded(told)
     guard.meanwhile = lambda: gate.end("closed", unsent=True)
     gate.enter()
     assert guard.back == guard.granted
@@ -197,8 +192,7 @@ def test_a_producer_closed_in_the_middle_keeps_nothing(told: Told) -> None:
 @pytest.mark.parametrize("unsent", [True, False])
 def test_an_unused_permit_goes_back_once(told: Told, unsent: bool) -> None:
     """People see how it ended either way."""
-    guard = ScriptedGuard()
-    gate = gate_for(guard, told)
+    guard, gate = guarded(told)
     gate.enter()
     gate.heard(statistics(None))
     gate.heard(statistics(1001))
@@ -213,8 +207,7 @@ def test_an_unused_permit_goes_back_once(told: Told, unsent: bool) -> None:
 
 def test_an_end_that_was_interrupted_is_the_one_that_counts(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one finishes it, and knows less."""
-    guard = ScriptedGuard()
-    gate = gate_for(guard, told)
+    guard, gate = guarded(told)
     gate.enter()
     with monkeypatch.context() as patch:
         patch.setattr(guard, "note", lambda *_: 1 // 0)
@@ -262,8 +255,7 @@ def test_warn_tells_and_lets_pass(told: Told) -> None:
 
 def test_a_hook_that_produces_is_not_told_of_that(told: Told) -> None:
     """It would be told for ever."""
-    guard = ScriptedGuard(*[FORBIDDEN] * 9)
-    gate = gate_for(guard, told)
+    _, gate = guarded(told, *[FORBIDDEN] * 9)
 
     def enter_again() -> None:
         with pytest.raises(ProducerIdLimitError):
@@ -277,8 +269,7 @@ def test_a_hook_that_produces_is_not_told_of_that(told: Told) -> None:
 
 def test_no_lock_is_held_while_a_hook_runs(told: Told) -> None:
     """Another thread gets its answer meanwhile."""
-    guard = ScriptedGuard(FORBIDDEN)
-    gate = gate_for(guard, told)
+    _, gate = guarded(told, FORBIDDEN)
     seconds: list[float] = []
 
     def enter_elsewhere() -> None:

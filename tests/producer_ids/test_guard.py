@@ -53,7 +53,6 @@ def test_a_line_is_known_again_though_its_name_is_long(guard: Guard) -> None:
 
 
 def test_an_orphan_has_another_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """People look for it."""
     before = permit_record.this()
     assert before[:2] == (os.getpid(), os.getppid())
     monkeypatch.setattr(os, "getppid", lambda: 1)
@@ -75,11 +74,9 @@ def test_the_hour_counts_even_at_a_slow_pace(guard: Guard, still: Host) -> None:
 def test_a_known_transactional_id_is_not_counted_again(guard: Guard) -> None:
     """A fixed one may come back as often as it likes; one for each start is churn."""
     known = guard.ask(first(transactional="orders")).permit
-    assert known is not None
     assert known.after > known.before
     for _ in range(10):
         again = guard.ask(first(transactional="orders"))
-        assert again.permit is not None
         assert again.permit.after == again.permit.before
         assert not again.over_limit
     assert guard.ask(first(transactional="a")).permit
@@ -95,12 +92,10 @@ def test_a_transactional_id_whose_permit_goes_back_is_not_known(guard: Guard) ->
     guard.give_back(unused)
     for counted in (True, False):
         permit = guard.ask(first(transactional="orders")).permit
-        assert permit is not None
         assert (permit.after > permit.before) is counted
         if not counted:
             guard.give_back(permit)
     again = guard.ask(first(transactional="orders")).permit
-    assert again is not None
     assert again.after == again.before, "what was not counted is not given back"
 
 

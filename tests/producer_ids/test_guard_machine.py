@@ -27,7 +27,6 @@ real_write = LedgerRound.write
 
 
 def test_processes_share_the_hour_exactly() -> None:
-    """Whatever they do, in whatever order."""
     run_state_machine_as_test(PermitMachine, settings=EFFORT)
 
 
@@ -36,15 +35,6 @@ def reserving(hour: guard.Hour, request: Claim, *more: Any) -> Any:
     if answer.permit is None:
         hour.write(permits.counted(hour.until, request.rate, hour.now.boot), b"")
     return answer
-
-
-def refilling(used_until: float, seconds: float, age: float) -> float:
-    return used_until - seconds
-
-
-def mixed_up(used_until: float, kind: Kind, rate: float, now: float) -> float | None:
-    other = {Kind.FIRST: Kind.FURTHER, Kind.FURTHER: Kind.FIRST}.get(kind, kind)
-    return real_granted(used_until, other, rate, now)
 
 
 def asking_at_construction(self: Guard, *arguments: Any) -> None:
@@ -64,10 +54,13 @@ def second_round(self: LedgerRound, *arguments: Any, **more: Any) -> None:
     real_write(self, *arguments, **more)
 
 
+MIXED = {Kind.FIRST: Kind.FURTHER, Kind.FURTHER: Kind.FIRST}
 PLANTS: dict[str, list[tuple[Any, str, Any]]] = {
     "waiting reserves": [(guard, "_decided", reserving)],
-    "refilled twice": [(permits, "given_back", refilling)],
-    "first and further mixed up": [(permits, "granted", mixed_up)],
+    "refilled twice": [(permits, "given_back", lambda used_until, seconds, age: used_until - seconds)],
+    "first and further mixed up": [
+        (permits, "granted", lambda used, kind, *at: real_granted(used, MIXED.get(kind, kind), *at))
+    ],
     "permit at construction": [(Guard, "__init__", asking_at_construction)],
     "read and written in two rounds": [(LedgerRound, "begin", letting_go), (LedgerRound, "write", second_round)],
 }
@@ -82,6 +75,5 @@ def with_bug(bug: str) -> None:
 
 @pytest.mark.parametrize("bug", PLANTS)
 def test_a_planted_bug_is_noticed(bug: str) -> None:
-    """The machine finds each of them, by the rule that it breaks."""
     with pytest.raises(RuleError):
         with_bug(bug)

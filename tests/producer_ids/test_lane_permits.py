@@ -17,8 +17,6 @@ pytestmark = pytest.mark.usefixtures("time")
 
 
 class Counting(Guard):
-    """Counts what it is asked, and what is left of it."""
-
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[Kind] = []
@@ -54,7 +52,6 @@ def permits(guard: Guard | None, enforce: bool = True, fixed: bool = False) -> L
 
 
 def made(of: LanePermits, most: int, needed: bool = False) -> list[LanePermit]:
-    """Lanes as the pool makes them, until it may not."""
     found: list[LanePermit] = []
     while len(found) < most and (kind := of.kind(needed)) is not None:
         found.append(of.of_lane(kind))

@@ -159,45 +159,32 @@ def test_a_newer_version_is_left_alone(still: Host, caplog: pytest.LogCaptureFix
     assert [file.read_bytes() for file in files] == [content] * 2
 
 
-def steps(seconds: float) -> Callable[[Host], None]:
-    return lambda host: setattr(host, "wall", host.wall + seconds)
-
-
-def reads(seconds: float) -> Callable[[Host], None]:
-    return lambda host: setattr(host, "wall", seconds)
-
-
-def steps_before_another_boot(seconds: float) -> Callable[[Host], None]:
-    return lambda host: (steps(seconds)(host), host.reboot(seconds=HOUR))[1]
-
-
-def has_no_name(host: Host) -> None:
-    """As a boot on macOS and Windows, where the time of day counts."""
-    host.boot_id = 0
-
-
-def nothing(_: Host) -> None:
-    pass
-
-
 DAY, YEAR = 86_400.0, 365 * 86_400.0
-CLOCKS: dict[str, tuple[Callable[[Host], None], Callable[[Host], None], float]] = {
-    **{f"the clock steps by {step} s": (nothing, steps(step), 181) for step in (DAY, -DAY, YEAR, -YEAR)},
-    "another boot": (nothing, lambda host: host.reboot(seconds=30), 151),  # the copy on the disk is what is left
-    **{f"the clock reads {wall}": (reads(wall), nothing, 181) for wall in (1e10, -1e10, 1e20)},
-    **{f"{step} s, and another boot": (nothing, steps_before_another_boot(step), 181) for step in (-DAY, -YEAR)},
-    # What no round can have written comes back from then on.
-    **{f"{step} s, without a name": (has_no_name, steps(step), HOUR + 181) for step in (-DAY, -YEAR)},
+CLOCKS: dict[str, tuple[dict[str, float], dict[str, float], float]] = {
+    **{f"the clock steps by {step} s": ({}, {"step": step}, 181) for step in (DAY, -DAY, YEAR, -YEAR)},
+    "another boot": ({}, {"boot": 30}, 151),  # the copy on the disk is what is left
+    **{f"the clock reads {wall}": ({"wall": wall}, {}, 181) for wall in (1e10, -1e10, 1e20)},
+    **{f"{step} s, and another boot": ({}, {"step": step, "boot": HOUR}, 181) for step in (-DAY, -YEAR)},
+    # What no round can have written comes back from then on. The boots of macOS and Windows have no name.
+    **{f"{step} s, without a name": ({"boot_id": 0}, {"step": step}, HOUR + 181) for step in (-DAY, -YEAR)},
 }
+"""What is so before, what happens then, and after how many seconds a permit is there."""
+
+
+def happens(host: Host, step: float = 0.0, boot: float = 0.0) -> None:
+    """The clock steps, and another boot takes so long."""
+    host.wall += step
+    if boot:
+        host.reboot(seconds=boot)
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
 def test_no_clock_gives_the_hour_back_or_refuses_for_long(still: Host, clock: str) -> None:
     """Within a boot its own clock counts, then that of the day; two hours are the most that is lost."""
-    before, happens, wait = CLOCKS[clock]
-    before(still)
+    before, then, wait = CLOCKS[clock]
+    vars(still).update(before)
     assert taken(still.start()) == 20
-    happens(still)
+    happens(still, **then)
     assert taken(still.start()) == 0
     still.pass_time(wait)
     assert taken(still.start(), most=1) == 1
@@ -209,7 +196,6 @@ def test_known_transactional_ids_are_shared(still: Host) -> None:
 
     def seconds() -> float:
         permit = still.start().ask(first(2, transactional="orders")).permit
-        assert permit is not None
         return permit.after - permit.before
 
     assert [seconds() for _ in range(5)] == [1800, 0, 0, 0, 0]
@@ -337,7 +323,6 @@ def test_a_locked_copy_ends_the_round(still: Host, which: int, monkeypatch: pyte
     with FileIO(still.files[which]) as copy:
         assert ledger._locked(copy)
         permit = still.start().ask(first()).permit
-    assert permit is not None
     assert permit.number is None, "counted by this process alone"
 
 
@@ -347,7 +332,6 @@ def test_a_permit_granted_alone_goes_back_when_the_ledger_has_it(still: Host, mo
     guard = still.start()
     with locked():
         alone = guard.ask(first()).permit
-    assert alone is not None
     assert alone.number is None
     assert guard.ask(first()).permit
     guard.give_back(alone)
@@ -386,21 +370,20 @@ def test_a_directory_of_ones_own(still: Host, tmp_path: Path) -> None:
     assert "symbolic link" in str(ledger_places.unusable(str(tmp_path / "link")))
 
 
-def opened_up(directory: Path, _: pytest.MonkeyPatch) -> None:
-    directory.chmod(0o777)
-
-
 def a_link(directory: Path, _: pytest.MonkeyPatch) -> None:
     directory.rename(directory.with_name("elsewhere"))
     directory.symlink_to(directory.with_name("elsewhere"))
 
 
-def of_another_user(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after a process gave up its rights."""
-    monkeypatch.setattr(os, "geteuid", lambda: 4711)
-
-
-@pytest.mark.parametrize("change", [opened_up, a_link, of_another_user])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda directory, _: directory.chmod(0o777),
+        a_link,
+        lambda _, monkeypatch: monkeypatch.setattr(os, "geteuid", lambda: 4711),  # it gave up its rights
+    ],
+    ids=["opened up", "a link", "of another user"],
+)
 def test_a_directory_that_was_good_is_refused_once_it_is_not(
     still: Host, tmp_path: Path, change: Callable[[Path, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,7 +392,6 @@ def test_a_directory_that_was_good_is_refused_once_it_is_not(
     assert getattr(guard.ask(first()).permit, "number", None) == 1, "counted there"
     change(tmp_path / "named", monkeypatch)
     permit = guard.ask(first()).permit
-    assert permit is not None
     assert permit.number is None, "counted by this process alone"
 
 
@@ -481,7 +463,6 @@ HIGH = 720
 
 
 def told_by_doctor(rate: float) -> int:
-    """What it says of the only ledger."""
     (found,) = read_ledgers(AUTO)
     return found.taken(rate)
 

@@ -81,5 +81,4 @@ def test_one_permit_is_no_pattern() -> None:
 
 
 def test_every_pattern_has_a_text() -> None:
-    """None is left over."""
     assert set(patterns._TEXTS) == set(CASES)

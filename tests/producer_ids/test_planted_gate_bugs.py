@@ -39,16 +39,7 @@ def always_asking(self: Gate, now: float) -> bool:
 def reserving(self: Gate, answer: Answer) -> None:
     """A waiter that takes the refusal for its turn in a queue, and goes when its time has come."""
     self.ask_at = 0.0
-    assert self._own is not None
     self._own._guard = mock.Mock(ask=lambda request: Answer(Permit(0, request.kind, request.site, 0, 1)))
-
-
-def always_back(self: Gate, how: str, unsent: bool) -> None:
-    real_end(self, how, unsent=True)
-
-
-def never_back(self: Gate, how: str, unsent: bool) -> None:
-    real_end(self, how, unsent=False)
 
 
 def telling_under_its_lock(self: Gate, answer: Answer) -> str:
@@ -81,69 +72,34 @@ def unit(test: Callable[..., object], *args: Any) -> Callable[[], object]:
 
 
 BUGS: dict[str, tuple[type, str, Any, Callable[[], object]]] = {
-    "a permit at construction": (
-        Gate,
-        "__init__",
-        at_construction,
-        unit(units.test_the_gate_asks_once_and_not_before_the_first_record),
-    ),
-    "the same, with a pipeline": (
-        Gate,
-        "__init__",
-        at_construction,
-        once(paths.test_a_permit_is_asked_for_with_the_first_record, "auto"),
-    ),
-    "a permit too many is kept": (
-        OwnPermit,
-        "ask",
-        keeping_all,
-        unit(units.test_a_signal_handler_that_produces_in_the_middle_takes_none_for_itself),
-    ),
-    "a closed producer keeps its permit": (
-        OwnPermit,
-        "ask",
-        keeping_all,
-        unit(units.test_a_producer_closed_in_the_middle_keeps_nothing),
-    ),
-    "it asks all the time": (
-        Gate,
-        "look",
-        always_asking,
-        unit(units.test_delay_waits_and_asks_when_a_permit_may_be_there),
-    ),
+    "a permit at construction": (Gate, "__init__", at_construction,
+        unit(units.test_the_gate_asks_once_and_not_before_the_first_record)),
+    "the same, with a pipeline": (Gate, "__init__", at_construction,
+        once(paths.test_a_permit_is_asked_for_with_the_first_record, "auto")),
+    "a permit too many is kept": (OwnPermit, "ask", keeping_all,
+        unit(units.test_a_signal_handler_that_produces_in_the_middle_takes_none_for_itself)),
+    "a closed producer keeps its permit": (OwnPermit, "ask", keeping_all,
+        unit(units.test_a_producer_closed_in_the_middle_keeps_nothing)),
+    "it asks all the time": (Gate, "look", always_asking,
+        unit(units.test_delay_waits_and_asks_when_a_permit_may_be_there)),
     "waiting reserves": (Gate, "_wait", reserving, once(paths.test_somebody_else_took_the_permit)),
-    "what was sent goes back": (Gate, "end", always_back, once(paths.test_a_permit_that_was_used_does_not_go_back)),
-    "what was not sent is kept": (Gate, "end", never_back, unit(units.test_an_unused_permit_goes_back_once, True)),
-    "a hook runs under the lock": (
-        Gate,
-        "_tell_of",
-        telling_under_its_lock,
-        unit(units.test_no_lock_is_held_while_a_hook_runs),
-    ),
-    "a hook that produces is told for ever": (
-        Gate,
-        "_tell_of",
-        telling_for_ever,
-        unit(units.test_a_hook_that_produces_is_not_told_of_that),
-    ),
-    "a batch lane takes what waited": (
-        HoldFacts,
-        "waited_for_id",
-        lambda *_: False,
-        once(paths.test_far_from_its_brokers_what_waited_leaves_by_the_native_producer_of_the_permit),
-    ),
-    "each record passes the gate": (
-        Route,
-        "enter",
-        staying_gated,
-        once(paths.test_a_permit_is_asked_for_with_the_first_record, "auto"),
-    ),
-}
+    "what was sent goes back": (Gate, "end", lambda self, how, _: real_end(self, how, unsent=True),
+        once(paths.test_a_permit_that_was_used_does_not_go_back)),
+    "what was not sent is kept": (Gate, "end", lambda self, how, unsent: real_end(self, how, unsent=False),
+        unit(units.test_an_unused_permit_goes_back_once, True)),
+    "a hook runs under the lock": (Gate, "_tell_of", telling_under_its_lock,
+        unit(units.test_no_lock_is_held_while_a_hook_runs)),
+    "a hook that produces is told for ever": (Gate, "_tell_of", telling_for_ever,
+        unit(units.test_a_hook_that_produces_is_not_told_of_that)),
+    "a batch lane takes what waited": (Holds, "waited_for_id", lambda *_: False,
+        once(paths.test_far_from_its_brokers_what_waited_leaves_by_the_native_producer_of_the_permit)),
+    "each record passes the gate": (Route, "enter", staying_gated,
+        once(paths.test_a_permit_is_asked_for_with_the_first_record, "auto")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(bug: str) -> None:
-    """By the test of the rule that it breaks, which passes without it."""
     owner, name, broken, test = BUGS[bug]
     test()
     with (

@@ -118,7 +118,6 @@ cluster = fake_cluster({"t": 1}, scope="module")
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """Where the programs of a test count."""
     return Place(str(tmp_path / "ledger"))
 
 
@@ -140,13 +139,11 @@ def run(cluster: FakeCluster, place: Place, tmp_path: Path) -> Run:
 
 
 def ledger(place: Place) -> LedgerReading:
-    """The one that the programs kept."""
     (found,) = read_ledgers(place)
     return found
 
 
 def patterns(place: Place) -> list[str]:
-    """Codes of what the ledger's lines do."""
     return [pattern.code for pattern in ledger(place).patterns()]
 
 
@@ -167,7 +164,6 @@ def test_a_pod_that_ends_again_and_again(run: Run, place: Place, program: str, c
 
 
 def test_a_producer_for_each_request(run: Run, place: Place) -> None:
-    """The line is told once in a process, with the pattern."""
     done = run(REQUESTS)
     assert done.returncode == 0, done.stderr
     (told,) = [line for line in done.stderr.splitlines() if "producer-ID churn" in line]

@@ -138,9 +138,7 @@ def test_records_that_another_leader_counts_again_are_sent_again(config: dict[st
 
 
 @LATER
-def test_records_that_a_leader_counts_again_after_a_rest_are_sent_again(
-    config: dict[str, Any], hooks: list[Hook]
-) -> None:
+def test_records_that_a_leader_counts_after_a_rest_are_sent_again(config: dict[str, Any], hooks: list[Hook]) -> None:
     """It knows an ID for as long as its windows go back, and others have used the quota up meanwhile."""
     with cluster_of({"t": 1, "used": 1}) as cluster:
 

@@ -71,7 +71,6 @@ def started(cluster: FakeCluster, policy: str, rate: int, *hooks: Hook, **config
 
 
 def writers(cluster: FakeCluster) -> set[int]:
-    """The producer IDs that have written."""
     return {batch.producer_id for entry in cluster.journal("Produce") for batch in entry.batches}
 
 
@@ -135,7 +134,6 @@ def test_log_hook_error_and_doctor_say_the_same(
     (log,) = [record.getMessage() for record in caplog.records if "producer IDs were taken" in record.getMessage()]
     assert (event.pattern, host.ledgers[0].patterns[0].code) == ("one-per-request", "one-per-request")
     assert heard.limited[0].churn == event
-    assert event.seen is not None
     assert event.seen.startswith("3 in ")
     for text in (log, str(refused), f"{finding.message} {finding.cure}"):
         for part in (str(event.site), event.seen, event.advice):
@@ -328,8 +326,6 @@ def test_a_quota_at_the_same_rate_refuses_no_new_id(cluster: FakeCluster) -> Non
 
 
 def test_a_hook_that_wants_records_sees_the_refusal(cluster: FakeCluster) -> None:
-    """As any other one that produce() raises."""
-
     class Refusals(Hook):
         errors: list[BaseException] = []  # noqa: RUF012 - of this test alone
 

@@ -26,6 +26,7 @@ from tests.threads.test_lifetime import run
 
 T = "t"
 WAYS = ["auto", "held", "passthrough"]
+pytestmark = pytest.mark.usefixtures("parking")
 
 
 @pytest.fixture
@@ -46,7 +47,6 @@ def config(cluster: FakeCluster, **more: Any) -> dict[str, Any]:
 
 
 def ids(cluster: FakeCluster) -> set[int]:
-    """The producer IDs that wrote."""
     return {batch.producer_id for number in range(3) for batch in cluster.batches(T, number)}
 
 
@@ -107,8 +107,7 @@ def test_many_one_after_another_are_one_producer_id(
     assert len(parking) == 1
 
 
-def test_threads_take_as_many_as_are_alive_at_once(cluster: FakeCluster, parking: Parking) -> None:
-    """8 threads x 25."""
+def test_threads_take_as_many_as_are_alive_at_once(cluster: FakeCluster) -> None:
     settings, delivered = config(cluster), Counter[int]()
 
     def work(thread: int) -> None:
@@ -130,7 +129,7 @@ def test_threads_take_as_many_as_are_alive_at_once(cluster: FakeCluster, parking
     assert written(cluster) == {b"%d" % number: 25 for number in range(8)}
 
 
-def test_a_thread_that_polls_is_waited_for(cluster: FakeCluster, parking: Parking) -> None:
+def test_a_thread_that_polls_is_waited_for(cluster: FakeCluster) -> None:
     """As many applications have one, which ends after close(): nobody takes over what it is inside."""
     settings = config(cluster, statistics__interval__ms=10)
     told, present = Counter[bool](), [0]
@@ -163,7 +162,7 @@ def test_a_thread_that_polls_is_waited_for(cluster: FakeCluster, parking: Parkin
     assert not told[False]
 
 
-def test_one_in_use_is_never_shared(cluster: FakeCluster, parking: Parking) -> None:
+def test_one_in_use_is_never_shared(cluster: FakeCluster) -> None:
     first, second = SafeProducer(config(cluster)), SafeProducer(config(cluster))
     send(first), send(second)
     assert len(ids(cluster)) == 2
@@ -174,7 +173,7 @@ def test_one_in_use_is_never_shared(cluster: FakeCluster, parking: Parking) -> N
     third.close(), fourth.close()
 
 
-def test_a_producer_that_takes_over_asks_for_no_permit(cluster: FakeCluster, parking: Parking) -> None:
+def test_a_producer_that_takes_over_asks_for_no_permit(cluster: FakeCluster) -> None:
     """At one an hour: the others write at once. One beside them is told as by `delay` that its deadline comes first."""
     settings = config(cluster, safeproducer__producer__ids__per__hour=1)
     for number in range(10):
@@ -192,7 +191,7 @@ def test_a_producer_that_takes_over_asks_for_no_permit(cluster: FakeCluster, par
     second.close()
 
 
-def test_close_says_what_it_says_without_reuse(cluster: FakeCluster, parking: Parking) -> None:
+def test_close_says_what_it_says_without_reuse(cluster: FakeCluster) -> None:
     """The report, the state, what every call raises then; a second close() leaves the next owner alone."""
     first = SafeProducer(config(cluster))
     send(first)
@@ -376,7 +375,7 @@ def test_memory_is_flat_while_parked(cluster: FakeCluster, parking: Parking) -> 
     assert len(told) == before
 
 
-def test_counts_of_statistics_go_on(cluster: FakeCluster, parking: Parking) -> None:
+def test_counts_of_statistics_go_on(cluster: FakeCluster) -> None:
     """They are librdkafka's. Nobody is told of them between two owners."""
     told: list[dict[str, Any]] = []
     settings = config(cluster, statistics__interval__ms=100, stats_cb=lambda text: told.append(json.loads(text)))
@@ -427,7 +426,7 @@ def test_a_deadline_is_the_new_owners_own(cluster: FakeCluster, parking: Parking
     assert not len(parking)
 
 
-def test_far_from_the_brokers_batch_lanes_go_over(cluster: FakeCluster, parking: Parking) -> None:
+def test_far_from_the_brokers_batch_lanes_go_over(cluster: FakeCluster) -> None:
     """Two IDs for all: the direct lane's and the batch lane's."""
     cluster.delay(0.03)
     settings = config(cluster, linger__ms=1)
@@ -460,8 +459,7 @@ def test_far_from_the_brokers_batch_lanes_go_over(cluster: FakeCluster, parking:
     assert ids(cluster) == known
 
 
-def test_lanes_go_over_together(cluster: FakeCluster, parking: Parking) -> None:
-    """With several of them, none of which is made anew."""
+def test_lanes_go_over_together(cluster: FakeCluster) -> None:
     cluster.delay(0.03)
     settings = config(cluster, safeproducer__ordering="none", safeproducer__lanes=4, safeproducer__mode="held")
     settings["batch.num.messages"] = 10
@@ -485,7 +483,7 @@ def test_lanes_go_over_together(cluster: FakeCluster, parking: Parking) -> None:
     second.close()
 
 
-def test_a_lane_that_never_wrote_does_not_go_over(cluster: FakeCluster, parking: Parking) -> None:
+def test_a_lane_that_never_wrote_does_not_go_over(cluster: FakeCluster) -> None:
     """Nobody has asked for its permit; one that a former owner wrote with goes over though this one did not need it."""
     settings = config(cluster)
     first = SafeProducer(settings)
@@ -535,7 +533,7 @@ def test_a_handler_that_raises_in_close_makes_no_second_owner(
     assert len(ids(cluster)) == 1
 
 
-def test_a_callback_of_the_client_may_make_the_next_one(cluster: FakeCluster, parking: Parking) -> None:
+def test_a_callback_of_the_client_may_make_the_next_one(cluster: FakeCluster) -> None:
     """And a destructor may leave one, on whichever thread: here inside a delivery callback."""
     made: list[SafeProducer] = [SafeProducer(config(cluster))]
     send(made[0])
@@ -560,7 +558,7 @@ def test_a_fatal_error_ends_it(cluster: FakeCluster, parking: Parking, plant_fat
     assert not len(parking)
 
 
-def test_a_forked_child_leaves_them_alone(cluster: FakeCluster, parking: Parking) -> None:
+def test_a_forked_child_leaves_them_alone(cluster: FakeCluster) -> None:
     """And makes its own; the parent goes on with what it parked."""
     script = f"""
     import os
@@ -588,7 +586,7 @@ def test_a_forked_child_leaves_them_alone(cluster: FakeCluster, parking: Parking
     assert written(cluster) == {b"parent": 2, b"child": 6}
 
 
-def test_the_interpreter_ends_at_once(cluster: FakeCluster, parking: Parking) -> None:
+def test_the_interpreter_ends_at_once(cluster: FakeCluster) -> None:
     script = f"""
     import gc, time
     from safeproducer import SafeProducer
@@ -608,9 +606,7 @@ def test_the_interpreter_ends_at_once(cluster: FakeCluster, parking: Parking) ->
     assert time.time() - float(ended.stdout) < 3
 
 
-def test_a_new_object_for_each_producer_is_told(
-    cluster: FakeCluster, parking: Parking, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_new_object_for_each_producer_is_told(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
         producer = SafeProducer(config(cluster) | {"logger": logging.Logger("x")})
         send(producer)

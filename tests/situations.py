@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 import re
 import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -135,6 +137,9 @@ class Scene:
             assert time.monotonic() < deadline, (self.producers[-1].explain(), self.producers[-1].health(), self.errors)
             self.turn()
 
+    def until_delivered(self) -> None:
+        self.until(lambda: not self.producers[-1].snapshot().unresolved)
+
     def end(self) -> None:
         self.free.set()
         for producer in self.producers:
@@ -154,7 +159,7 @@ class Case:
     - `end`: ends it; the records are delivered then, or fail with `error`.
     """
 
-    begin: Callable[[Scene], None]
+    begin: Callable[[Scene], object]
     says: str
     marks: str = ""
     code: str | None = None
@@ -166,7 +171,7 @@ class Case:
     lasts: float = 2.0
     before: str = ""
     logs: str = ""
-    end: Callable[[Scene], None] = lambda scene: None
+    end: Callable[[Scene], object] = lambda scene: None
     error: str | None = None
     over: str = "Nothing waits"
     brokers: int | None = 2
@@ -230,7 +235,6 @@ def _same_by_the_log(case: Case, lines: list[tuple[float, str]], begun_at: float
 
 
 def _cause(told: str) -> str:
-    """Without what is told as over, and without addresses."""
     return re.sub(r" \(127\.0\.0\.1:\d+\)", "", told).partition("Over by now")[0]
 
 
@@ -277,70 +281,51 @@ def _complete(case: Case, cause: str, rows: Any, health: Health) -> bool:
     )
 
 
+def _once(
+    act: Callable[[Any], object], warm: bool = True, polls: bool = True, sends: bool = False, **config: Any
+) -> Callable[[Scene], None]:
+    """`act` on a cluster that a producer knows, or is about to meet, and produce a record; `sends`: and more."""
+
+    def begin(scene: Scene) -> None:
+        (scene.warm if warm else scene.make)(**config)
+        act(scene.control)
+        scene.polls = polls
+        scene.send()
+        scene.sends = sends
+
+    return begin
+
+
+def _held(act: Callable[[Any], object]) -> Callable[[Scene], None]:
+    """A batch is under way then, and a record waits behind it."""
+    of_one = _once(act, **{"safeproducer.mode": "held", "linger.ms": 0})
+
+    def begin(scene: Scene) -> None:
+        of_one(scene)
+        scene.until(lambda: not scene.producers[-1].snapshot().held)
+        scene.send()
+
+    return begin
+
+
+def _fails(code: int, api: str = "Produce", warm: bool = True) -> Callable[[Scene], None]:
+    """Brokers answer so from now on, or from the first batch on."""
+    return _once(lambda control: control.fail_next(api, code, n=10**6), warm, sends=True)
+
+
 def _throttled(scene: Scene) -> None:
     producer = scene.warm()
     scene.control.set_throttle(4_000, broker=1)
     scene.send()
     scene.until(lambda: producer.snapshot().throttled_brokers)
     scene.control.set_throttle(0, broker=1)
-    scene.until(lambda: not producer.snapshot().unresolved)
+    scene.until_delivered()
     scene.send()
-
-
-def _silent(scene: Scene) -> None:
-    scene.warm()
-    scene.control.pause(1)
-    scene.send()
-
-
-def _silent_for_6_seconds(scene: Scene) -> None:
-    scene.config.update({"message.timeout.ms": 6_000})
-    _silent(scene)
-
-
-def _silent_and_held(scene: Scene) -> None:
-    producer = scene.warm(**{"safeproducer.mode": "held", "linger.ms": 0})
-    scene.control.pause(1)
-    scene.send()
-    scene.until(lambda: not producer.snapshot().held)
-    scene.send()
-
-
-def _refusing_and_held(scene: Scene) -> None:
-    producer = scene.warm(**{"safeproducer.mode": "held", "linger.ms": 0})
-    scene.control.fail_next("Produce", 19, n=10**6, topic="t")
-    scene.send()
-    scene.until(lambda: not producer.snapshot().held)
-    scene.send()
-
-
-def _fails(code: int, api: str = "Produce", warm: bool = True) -> Callable[[Scene], None]:
-    """Brokers answer so from now on, or from the first batch on."""
-
-    def begin(scene: Scene) -> None:
-        scene.warm() if warm else scene.make()
-        scene.control.fail_next(api, code, n=10**6)
-        scene.send()
-        scene.sends = True
-
-    return begin
 
 
 def _works_again(scene: Scene) -> None:
     scene.control.end_faults()
     scene.until(scene.offer)
-
-
-def _all_down(scene: Scene) -> None:
-    scene.warm()
-    for number in scene.control.brokers:
-        scene.control.stop(number)
-    scene.send()
-
-
-def _all_start(scene: Scene) -> None:
-    for number in (1, 2):  # those that are there
-        scene.control.start(number)
 
 
 def _advertised(scene: Scene) -> None:
@@ -351,9 +336,10 @@ def _advertised(scene: Scene) -> None:
 
 def _deleted(scene: Scene) -> None:
     scene.control.create_topic("d")
-    producer, admin = scene.warm(), AdminClient({"bootstrap.servers": scene.bootstrap})
+    scene.warm()
     scene.send("d")
-    scene.until(lambda: not producer.snapshot().unresolved)
+    scene.until_delivered()
+    admin = AdminClient({"bootstrap.servers": scene.bootstrap})
     admin.delete_topics(["d"])["d"].result()
     scene.send("d")
 
@@ -364,13 +350,6 @@ def _blocks(scene: Scene) -> None:
     for _ in range(5):
         producer.produce("t", b"x", partition=0, on_delivery=lambda *_: scene.free.wait(60))
     threading.Thread(target=producer.flush, args=(60,)).start()
-
-
-def _slow(scene: Scene) -> None:
-    scene.warm(**{"linger.ms": 0})
-    scene.control.delay(1.5, broker=1)
-    scene.send()
-    scene.sends = True
 
 
 def _behind_another(scene: Scene) -> None:
@@ -386,6 +365,9 @@ def _behind_another(scene: Scene) -> None:
     scene.send()
 
 
+_SASL = {"security.protocol": "SASL_PLAINTEXT"}
+
+
 def _oauth(scene: Scene) -> None:
     tokens = list[float]()
 
@@ -395,7 +377,7 @@ def _oauth(scene: Scene) -> None:
         tokens.append(time.time() + 1.5)
         return "eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.", tokens[0]
 
-    of_nobody(**{"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "oauth_cb": token})(scene)
+    of_nobody(**_SASL, **{"sasl.mechanism": "OAUTHBEARER", "oauth_cb": token})(scene)
 
 
 def small_records(topic: str, limit: dict[str, str], value: bytes, *keys: str | None) -> Callable[[Scene], None]:
@@ -418,42 +400,14 @@ def _moved(scene: Scene) -> None:
     scene.control.create_topic("r", 1, replication_factor=2)
     scene.warm()
     scene.send("r")
-    scene.until(lambda: not scene.producers[-1].snapshot().unresolved)
+    scene.until_delivered()
     scene.control.move_leader("r")
     scene.send("r")
-    scene.until(lambda: not scene.producers[-1].snapshot().unresolved)
-
-
-def _cut(scene: Scene) -> None:
-    scene.warm()
-    scene.control.lose_acks(12, broker=1)
-    scene.send()
+    scene.until_delivered()
 
 
 def of_nobody(**config: Any) -> Callable[[Scene], None]:
-    def begin(scene: Scene) -> None:
-        scene.make(**{"message.timeout.ms": 5_000, **config})
-        scene.send()
-
-    return begin
-
-
-def _down(scene: Scene) -> None:
-    scene.warm()
-    scene.control._await(scene.control._brokers[1].stop)
-    scene.send()
-
-
-def _right_missing(scene: Scene) -> None:
-    scene.warm()
-    scene.control.fail_next("Produce", 29)
-    scene.send()
-
-
-def _misspelt(scene: Scene) -> None:
-    scene.control.create_topic("orders")
-    scene.warm()
-    scene.send("ordres", -1)
+    return _once(lambda _: None, False, **{"message.timeout.ms": 5_000, **config})
 
 
 def _no_partition(scene: Scene) -> None:
@@ -473,15 +427,9 @@ def _too_few(scene: Scene, throttle: int = 0) -> None:
     )
     scene.control.set_throttle(0, broker=1)
     scene.send("r")
-    scene.until(lambda: not producer.snapshot().unresolved)
+    scene.until_delivered()
     scene.control.stop(2)
     scene.send("r")
-
-
-def _too_large(scene: Scene) -> None:
-    scene.control.create_topic("small", 1, config={"max.message.bytes": "1000"})
-    scene.make()
-    scene.send("small", value=b"x" * 5_000)
 
 
 def _full(scene: Scene) -> None:
@@ -492,41 +440,21 @@ def _full(scene: Scene) -> None:
             scene.send()
 
 
-def _not_polled(scene: Scene) -> None:
-    scene.warm()
-    scene.polls = False
-    scene.send()
+def _held_for(reason: HoldReason, delay: float, api: str | None = None, **config: Any) -> Callable[[Scene], None]:
+    """With so late answers, and a key of its own for each record where there is an order of keys."""
 
+    def begin(scene: Scene) -> None:
+        scene.warm()
+        scene.control.delay(delay, api=api)
+        producer, keys = scene.make(**{"linger.ms": 0, **config}), count()
 
-def _lingers(scene: Scene) -> None:
-    scene.warm()
-    scene.make(**{"linger.ms": 5_000})
-    scene.send()
+        def held() -> bool:
+            scene.send(key=str(next(keys)) if config else None)
+            return any(row.reason is reason for row in producer.snapshot().partitions)
 
+        scene.until(held)
 
-def _far(scene: Scene) -> None:
-    scene.warm()
-    scene.control.delay(0.3)
-    producer = scene.make(**{"linger.ms": 0})
-
-    def held() -> bool:
-        scene.send()
-        return any(row.reason is HoldReason.IN_FLIGHT for row in producer.snapshot().partitions)
-
-    scene.until(held)
-
-
-def _window(scene: Scene) -> None:
-    scene.warm()
-    keyed = {"safeproducer.mode": "held", "safeproducer.ordering": "key", "safeproducer.lanes": 8}
-    producer, keys = scene.make(**keyed, **{"linger.ms": 0}), count()
-    scene.control.delay(1.2, api="Produce")
-
-    def full() -> bool:
-        scene.send(key=str(next(keys)))
-        return any(row.reason is HoldReason.WINDOW for row in producer.snapshot().partitions)
-
-    scene.until(full)
+    return begin
 
 
 def _id_limit(scene: Scene) -> None:
@@ -544,396 +472,137 @@ def _id_quota(scene: Scene) -> None:
     scene.send()
 
 
-def _fine(scene: Scene) -> None:
-    scene.warm()
-
-
 def _undelay(scene: Scene) -> None:
     scene.control.delay(0)
     scene.control.delay(0, api="Produce")
 
 
 _LEADER_CURE = "Look at that broker, at the followers of the partition"
-_LOGIN = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.username": "u",
-    "sasl.password": "wrong",
-}
+_LOGIN = _SASL | {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "wrong"}
+_KEYED = {"safeproducer.mode": "held", "safeproducer.ordering": "key", "safeproducer.lanes": 8}
+_pause_1 = operator.methodcaller("pause", 1)
+_silent_leader = partial(Case, code="leader_silent", health="leader_silent", cure=_LEADER_CURE)
+_unreached = partial(Case, health="client_error", ready=False, error="within message.timeout.ms")
 CASES = {
-    "throttled": Case(
-        _throttled, "broker 1, its leader, throttles", "throttle", "throttled", "throttled", True, cure="Produce less"
-    ),
-    "throttle time over, not enough replicas": Case(
-        lambda scene: _too_few(scene, throttle=1_500),
+    "throttled": Case(_throttled, "broker 1, its leader, throttles", "throttle", code="throttled", health="throttled",
+        ok=True, cure="Produce less"),
+    "throttle time over, not enough replicas": Case(lambda scene: _too_few(scene, throttle=1_500),
         r"min.insync.replicas is 2: writes with acks=all are refused \(NOT_ENOUGH_REPLICAS\)",
-        "replicas, refused, silent, unreachable",
-        None,
-        "replication",
-        cure="Bring broker 2 back",
-        before="throttle",
-        end=lambda scene: scene.control.start(2),
-    ),
-    "leader silent": Case(
-        _silent,
-        r"broker 1 acknowledges nothing of t \[0\]",
-        "silent",
-        "leader_silent",
-        "leader_silent",
-        cure=_LEADER_CURE,
-        end=_resume,
-    ),
-    "leader silent, held": Case(
-        _silent_and_held,
-        "broker 1, its leader, acknowledges nothing",
-        "silent",
-        "leader_silent",
-        "leader_silent",
-        cure=_LEADER_CURE,
-        end=_resume,
-        held="leader_silent",
-    ),
-    "leader refuses, held": Case(
-        _refusing_and_held,
-        "broker 1 answers, with errors",
-        "silent, refused",
-        "leader_silent",
-        "refusing",
-        cure=_LEADER_CURE,
-        lasts=3.0,
-        end=lambda scene: scene.control.end_faults(),
-        held="refusing",
-    ),
-    "leader silent, expiry": Case(
-        _silent_for_6_seconds,
-        "broker 1 acknowledges nothing",
-        "silent",
-        "leader_silent",
-        "leader_silent",
-        cure=_LEADER_CURE,
-        error=r"no broker acknowledged it within message.timeout.ms: its leader is broker 1 \(127",
-    ),
+        "replicas, refused, silent, unreachable", health="replication", cure="Bring broker 2 back", before="throttle",
+        end=lambda scene: scene.control.start(2)),
+    "leader silent": _silent_leader(_once(_pause_1), r"broker 1 acknowledges nothing of t \[0\]", "silent",
+        end=_resume),
+    "leader silent, held": _silent_leader(_held(_pause_1), "broker 1, its leader, acknowledges nothing", "silent",
+        end=_resume, held="leader_silent"),
+    "leader refuses, held": Case(_held(lambda control: control.fail_next("Produce", 19, n=10**6, topic="t")),
+        "broker 1 answers, with errors", "silent, refused",
+        code="leader_silent", health="refusing", cure=_LEADER_CURE, lasts=3.0,
+        end=lambda scene: scene.control.end_faults(), held="refusing"),
+    "leader silent, expiry": _silent_leader(_once(_pause_1, **{"message.timeout.ms": 6_000}),
+        "broker 1 acknowledges nothing", "silent",
+        error=r"no broker acknowledged it within message.timeout.ms: its leader is broker 1 \(127"),
     "leader moved": Case(_moved, r"^Nothing waits", ok=True),
-    "connection cut again and again": Case(
-        _cut, r"the connection to broker 1 was lost \d+ times", "cut, silent, unreachable", None, "client_error"
-    ),
-    "broker down": Case(
-        _down,
+    "connection cut again and again": Case(_once(lambda control: control.lose_acks(12, broker=1)),
+        r"the connection to broker 1 was lost \d+ times",
+        "cut, silent, unreachable", health="client_error"),
+    "broker down": Case(_once(lambda control: control._await(control._brokers[1].stop)),
         "the last client error of broker 1 was: The broker .* refuses the connection",
-        "unreachable, silent, cut",
-        None,
-        "client_error",
-        cure="Check the host and port",
-        end=lambda scene: scene.control.start(1),
-        logs=r"refuses the connection",
-    ),
-    "name not resolvable": Case(
-        of_nobody(**{"bootstrap.servers": "no-such-host.invalid:9092"}),
-        "host name of the broker no-such-host.invalid:9092 is not known",
-        "name, away, unreachable",
-        None,
-        "client_error",
-        ready=False,
-        cure="Check the spelling in bootstrap.servers",
-        error="within message.timeout.ms",
-        brokers=None,
-        logs=r"no-such-host.invalid:9092 is not known",
-    ),
-    "wrong port": Case(
-        of_nobody(),
-        "127.0.0.1:1 refuses the connection",
-        "away, unreachable",
-        None,
-        "client_error",
-        ready=False,
-        cure="Check the host and port in bootstrap.servers",
-        error="within message.timeout.ms",
-        brokers=None,
-        logs=r"127.0.0.1:1 refuses",
-    ),
-    "wrong port, held": Case(
-        of_nobody(**{"safeproducer.mode": "held"}),
-        "127.0.0.1:1 refuses the connection",
-        "away, unreachable, topic",
-        None,
-        "client_error",
-        ready=False,
-        cure="Check the host and port in bootstrap.servers",
-        error="within message.timeout.ms",
-        never="Create the topic",
-        brokers=None,
-        logs=r"127.0.0.1:1 refuses",
-    ),
-    "TLS against plain": Case(
-        of_nobody(**{"security.protocol": "ssl"}),
-        "closed the TLS handshake|TLS connection",
-        "tls, away, unreachable, cut",
-        None,
-        "client_error",
-        ready=False,
-        cure="security.protocol",
-        error="within message.timeout.ms",
-        logs=r"closed the TLS handshake|TLS connection",
-    ),
-    "wrong password": Case(
-        of_nobody(**_LOGIN),
-        "refused the user name or the password",
-        "password, unreachable, away",
-        None,
-        "client_error",
-        ready=False,
-        cure="Check sasl.username",
-        error="within message.timeout.ms",
-        fake={"users": {"u": "right"}},
-        logs=r"refused the user name",
-    ),
-    "SASL where none is": Case(
-        of_nobody(**_LOGIN),
-        "did not expect SASL",
-        "sasl, unreachable, cut, away",
-        None,
-        "client_error",
-        ready=False,
-        cure="security.protocol",
-        never="password",
-        error="within message.timeout.ms",
-        logs=r"did not expect SASL",
-    ),
-    "oauth_cb raises": Case(
-        _oauth,
-        "your oauth_cb raised RuntimeError: AccessDenied",
-        "login, unreachable, away",
-        None,
-        "client_error",
-        ready=False,
-        never="password",
-        error="within message.timeout.ms",
-        brokers=None,
-        logs=r"your oauth_cb raised",
-    ),
-    "all brokers stop": Case(
-        _all_down,
-        "no broker is connected",
-        "unreachable, cut, silent, away",
-        None,
-        "client_error",
-        cure="that the broker runs",
-        never="Create the topic",
-        end=_all_start,
-        logs=r"cannot be reached|refuses the connection",
-    ),
-    "advertised wrongly": Case(
-        _advertised,
-        "127.0.0.1:1 refuses the connection",
-        "unreachable, away, silent",
-        None,
-        "client_error",
-        cure="advertised.listeners of broker",
-        never="bootstrap.servers",
-        error="within message.timeout.ms",
-        logs=r"advertised.listeners",
-    ),
-    "topic deleted": Case(
-        _deleted,
-        "topic 'd' is not there",
-        "topic, refused",  # for a moment, on a busy machine: the answer may be that of a deleted topic, it says
-        "unknown_topic",
-        "unknown_topic",
-        cure="Create the topic, or grant DESCRIBE on it",
-        end=lambda scene: scene.control.create_topic("d"),
-        logs=r"topic 'd' is not there",
-    ),
-    "callback blocks": Case(
-        _blocks,
-        r"the callback \S+ \(\S+:\d+\) has been running for \d+ s, and 4 report",
-        "callback",
-        None,
-        "callback",
-        cure="Let callbacks return soon",
-        never="Call poll()",
-        lasts=3.0,
-        end=lambda scene: scene.free.set(),
-        logs=r"the callback \S+ \(\S+:\d+\) has been running",
-    ),
-    "all refused": Case(
-        _fails(29),
-        "refused with TOPIC_AUTHORIZATION_FAILED, .* may not write to the topic",
+        "unreachable, silent, cut", health="client_error", cure="Check the host and port",
+        end=lambda scene: scene.control.start(1), logs=r"refuses the connection"),
+    "name not resolvable": _unreached(of_nobody(**{"bootstrap.servers": "no-such-host.invalid:9092"}),
+        "host name of the broker no-such-host.invalid:9092 is not known", "name, away, unreachable",
+        cure="Check the spelling in bootstrap.servers", brokers=None, logs=r"no-such-host.invalid:9092 is not known"),
+    "wrong port": _unreached(of_nobody(), "127.0.0.1:1 refuses the connection", "away, unreachable",
+        cure="Check the host and port in bootstrap.servers", brokers=None, logs=r"127.0.0.1:1 refuses"),
+    "wrong port, held": _unreached(of_nobody(**{"safeproducer.mode": "held"}), "127.0.0.1:1 refuses the connection",
+        "away, unreachable, topic", cure="Check the host and port in bootstrap.servers", never="Create the topic",
+        brokers=None, logs=r"127.0.0.1:1 refuses"),
+    "TLS against plain": _unreached(of_nobody(**{"security.protocol": "ssl"}),
+        "closed the TLS handshake|TLS connection", "tls, away, unreachable, cut", cure="security.protocol",
+        logs=r"closed the TLS handshake|TLS connection"),
+    "wrong password": _unreached(of_nobody(**_LOGIN), "refused the user name or the password",
+        "password, unreachable, away", cure="Check sasl.username", fake={"users": {"u": "right"}},
+        logs=r"refused the user name"),
+    "SASL where none is": _unreached(of_nobody(**_LOGIN), "did not expect SASL", "sasl, unreachable, cut, away",
+        cure="security.protocol", never="password", logs=r"did not expect SASL"),
+    "oauth_cb raises": _unreached(_oauth, "your oauth_cb raised RuntimeError: AccessDenied", "login, unreachable, away",
+        never="password", brokers=None, logs=r"your oauth_cb raised"),
+    "all brokers stop": Case(_once(lambda control: [control.stop(number) for number in control.brokers]),
+        "no broker is connected", "unreachable, cut, silent, away",
+        health="client_error", cure="that the broker runs", never="Create the topic",
+        end=lambda scene: [scene.control.start(number) for number in (1, 2)],  # those that are there
+        logs=r"cannot be reached|refuses the connection"),
+    "advertised wrongly": Case(_advertised, "127.0.0.1:1 refuses the connection", "unreachable, away, silent",
+        health="client_error", cure="advertised.listeners of broker", never="bootstrap.servers",
+        error="within message.timeout.ms", logs=r"advertised.listeners"),
+    "topic deleted": Case(_deleted, "topic 'd' is not there",
+        "topic, refused",  # for a moment: the answer may be that of a deleted topic
+        code="unknown_topic", health="unknown_topic", cure="Create the topic, or grant DESCRIBE on it",
+        end=lambda scene: scene.control.create_topic("d"), logs=r"topic 'd' is not there"),
+    "callback blocks": Case(_blocks, r"the callback \S+ \(\S+:\d+\) has been running for \d+ s, and 4 report",
+        "callback", health="callback", cure="Let callbacks return soon", never="Call poll()", lasts=3.0,
+        end=lambda scene: scene.free.set(), logs=r"the callback \S+ \(\S+:\d+\) has been running"),
+    "all refused": Case(_fails(29), "refused with TOPIC_AUTHORIZATION_FAILED, .* may not write to the topic",
         "lanes, far",  # on a busy machine
-        None,
-        "refused",
-        cure="Have an administrator grant WRITE",
-        end=_works_again,
-        error="this user may not write to the topic",
-        lasts=0.2,
-    ),
-    "producer ID refused": Case(
-        _fails(49),
-        "refused with INVALID_PRODUCER_ID_MAPPING",
-        "lanes, far",  # on a busy machine
-        None,
-        "refused",
-        cure="producer ID",
-        never="transactional.id",
-        end=_works_again,
-        error="producer ID",
-        lasts=0.2,
-    ),
-    "leader refuses from the first batch on": Case(
-        _fails(19, warm=False),
-        "broker 1 answers, with errors",
-        "silent, refused",
-        None,
-        "refusing",
-        cure=_LEADER_CURE,
-        end=_works_again,
-        logs=r"broker 1 .*answers, with errors",
-    ),
-    "leader is none": Case(
-        _fails(6),
-        "NOT_LEADER_OR_FOLLOWER",
-        "silent, refused",
-        None,
-        "refusing",
-        cure="the cluster says that it leads",
-        never="NOT_ENOUGH_REPLICAS",
-        end=_works_again,
-        logs=r"NOT_LEADER_OR_FOLLOWER",
-    ),
-    "no producer ID": Case(
-        _fails(14, "InitProducerId", warm=False),
-        "gives this client a producer ID",
-        "coordinator",
-        None,
-        "coordinator",
-        end=_works_again,
-        logs=r"a producer ID",
-    ),
-    "slow broker": Case(
-        _slow,
+        health="refused", cure="Have an administrator grant WRITE", end=_works_again,
+        error="this user may not write to the topic", lasts=0.2),
+    "producer ID refused": Case(_fails(49), "refused with INVALID_PRODUCER_ID_MAPPING", "lanes, far", health="refused",
+        cure="producer ID", never="transactional.id", end=_works_again, error="producer ID", lasts=0.2),
+    "leader refuses from the first batch on": Case(_fails(19, warm=False), "broker 1 answers, with errors",
+        "silent, refused", health="refusing", cure=_LEADER_CURE, end=_works_again,
+        logs=r"broker 1 .*answers, with errors"),
+    "leader is none": Case(_fails(6), "NOT_LEADER_OR_FOLLOWER", "silent, refused", health="refusing",
+        cure="the cluster says that it leads", never="NOT_ENOUGH_REPLICAS", end=_works_again,
+        logs=r"NOT_LEADER_OR_FOLLOWER"),
+    "no producer ID": Case(_fails(14, "InitProducerId", warm=False), "gives this client a producer ID", "coordinator",
+        health="coordinator", end=_works_again, logs=r"a producer ID"),
+    "slow broker": Case(_once(lambda control: control.delay(1.5, broker=1), sends=True, **{"linger.ms": 0}),
         r"broker 1 takes \d\.\d s for each answer, and so for acknowledgements of t \[0\]",
-        "slow, lanes, far",
-        None,
-        "slow",
-        True,
-        cure="Look at that broker's load and disks",
-        lasts=4.0,
-        end=_undelay,
-        logs=r"broker 1 .*takes \d\.\d s for each answer",
-    ),
-    "behind another partition": Case(
-        _behind_another,
-        "nothing is sent until broker 2 has answered",
-        "coordinator, silent, slow",
-        None,
-        "coordinator",
-        end=lambda scene: scene.control.resume(2),
-        error="too large",
-        logs=r"nothing is sent until broker 2",
-    ),
+        "slow, lanes, far", health="slow", ok=True, cure="Look at that broker's load and disks", lasts=4.0,
+        end=_undelay, logs=r"broker 1 .*takes \d\.\d s for each answer"),
+    "behind another partition": Case(_behind_another, "nothing is sent until broker 2 has answered",
+        "coordinator, silent, slow", health="coordinator", end=lambda scene: scene.control.resume(2),
+        error="too large", logs=r"nothing is sent until broker 2"),
     "batch of small records too large": Case(
         small_records("tiny", {"max.message.bytes": "1000"}, b"x" * 100, *"abcdefghijkl"),
-        r"12 failed, lately .*12 record.s. of tiny \[0\] were refused with MSG_SIZE_TOO_LARGE",
-        "",
-        health="refused",
+        r"12 failed, lately .*12 record.s. of tiny \[0\] were refused with MSG_SIZE_TOO_LARGE", "", health="refused",
         cure="Lower batch.size to that limit",
         error="batch of the record is larger than max.message.bytes of the topic",
-        end=lambda scene: scene.send("tiny"),
-        lasts=0.2,
-    ),
-    "rights missing": Case(
-        _right_missing,
+        end=lambda scene: scene.send("tiny"), lasts=0.2),
+    "rights missing": Case(_once(lambda control: control.fail_next("Produce", 29)),
         "2 record.s. delivered, 1 failed, lately with TOPIC_AUTHORIZATION_FAILED",
-        health="refused",
-        ok=True,
-        cure="Have an administrator grant WRITE and DESCRIBE",
-        error="authorization failed: this user may not write to the topic: have an administrator",
-        lasts=0.2,
-    ),
+        health="refused", ok=True, cure="Have an administrator grant WRITE and DESCRIBE",
+        error="authorization failed: this user may not write to the topic: have an administrator", lasts=0.2),
     "misspelt topic": Case(
-        _misspelt,
-        r"topic 'ordres' is not there \(nearest name: 'orders'\)",
-        "topic",
-        "unknown_topic",
-        "unknown_topic",
-        cure="Create the topic, or grant DESCRIBE on it",
-        end=lambda scene: scene.control.create_topic("ordres"),
-        logs=r"topic 'ordres' is not there",
-    ),
-    "partition missing": Case(
-        _no_partition, "There is no partition 7 of t: it has 2, 0 to 1", ok=True, lasts=0.2, asked=("t", 7)
-    ),
-    "not enough replicas": Case(
-        _too_few,
+        lambda scene: (scene.control.create_topic("orders"), scene.warm(), scene.send("ordres", -1)),
+        r"topic 'ordres' is not there \(nearest name: 'orders'\)", "topic",
+        code="unknown_topic", health="unknown_topic", cure="Create the topic, or grant DESCRIBE on it",
+        end=lambda scene: scene.control.create_topic("ordres"), logs=r"topic 'ordres' is not there"),
+    "partition missing": Case(_no_partition, "There is no partition 7 of t: it has 2, 0 to 1", ok=True, lasts=0.2,
+        asked=("t", 7)),
+    "not enough replicas": Case(_too_few,
         r"min.insync.replicas is 2: writes with acks=all are refused \(NOT_ENOUGH_REPLICAS\)",
-        "replicas, refused, silent, unreachable",
-        None,
-        "replication",
-        cure="Bring broker 2 back",
-        end=lambda scene: scene.control.start(2),
-        logs=r"NOT_ENOUGH_REPLICAS",
-    ),
-    "too large": Case(
-        _too_large,
-        "1 failed, lately with MSG_SIZE_TOO_LARGE",
-        health="refused",
-        ok=True,
-        cure="Lower batch.size to that limit",
-        error="[Mm]essage size too large",
-        lasts=0.2,
-    ),
-    "buffer full": Case(
-        _full,
-        "broker 1 acknowledges nothing of t|broker 1, its leader, acknowledges nothing",
-        "silent",
-        "leader_silent",
-        "leader_silent",
-        cure=_LEADER_CURE,
-        end=_resume,
-    ),
-    "poll() not called": Case(
-        _not_polled, r"1 report.s. wait for poll\(\)", "poll", None, "not_polled", cure="Call poll() or flush()"
-    ),
-    "linger": Case(_lingers, "linger.ms lets a batch gather for 5 s", "linger", None, "waiting", True),
-    "far": Case(
-        _far,
-        "waits for the acknowledgement of the batch before it",
-        "lanes, far",
-        "in_flight",
-        "in_flight",
-        True,
-        cure="safeproducer.ordering=key",
-        lasts=0.0,
-        end=_undelay,
-    ),
-    "window full": Case(
-        _window,
-        "as many of its batches are under way as its leader remembers",
-        "window, lanes",
-        "window",
-        "window",
-        True,
-        cure="Have the brokers remember",
-        lasts=0.0,
-        end=_undelay,
-    ),
-    "ID limit": Case(
-        _id_limit,
-        "waits for a producer ID",
-        "ids",
-        "producer_id_limit",
-        "producer_id_limit",
-        True,
-        cure="Make fewer producers and keep them",
-        lasts=1.0,
-        logs=r"no producer ID is free",
-    ),
-    "quota on IDs": Case(
-        _id_quota,
+        "replicas, refused, silent, unreachable", health="replication", cure="Bring broker 2 back",
+        end=lambda scene: scene.control.start(2), logs=r"NOT_ENOUGH_REPLICAS"),
+    "too large": Case(small_records("small", {"max.message.bytes": "1000"}, b"x" * 5_000, None),
+        "1 failed, lately with MSG_SIZE_TOO_LARGE", health="refused", ok=True,
+        cure="Lower batch.size to that limit", error="[Mm]essage size too large", lasts=0.2),
+    "buffer full": _silent_leader(_full,
+        "broker 1 acknowledges nothing of t|broker 1, its leader, acknowledges nothing", "silent", end=_resume),
+    "poll() not called": Case(_once(lambda _: None, polls=False), r"1 report.s. wait for poll\(\)", "poll",
+        health="not_polled", cure="Call poll() or flush()"),
+    "linger": Case(lambda scene: (scene.warm(), scene.make(**{"linger.ms": 5_000}), scene.send()),
+        "linger.ms lets a batch gather for 5 s", "linger", health="waiting", ok=True),
+    "far": Case(_held_for(HoldReason.IN_FLIGHT, 0.3), "waits for the acknowledgement of the batch before it",
+        "lanes, far", code="in_flight", health="in_flight", ok=True, cure="safeproducer.ordering=key", lasts=0.0,
+        end=_undelay),
+    "window full": Case(_held_for(HoldReason.WINDOW, 1.2, "Produce", **_KEYED),
+        "as many of its batches are under way as its leader remembers", "window, lanes",
+        code="window", health="window", ok=True, cure="Have the brokers remember", lasts=0.0, end=_undelay),
+    "ID limit": Case(_id_limit, "waits for a producer ID", "ids", code="producer_id_limit", health="producer_id_limit",
+        ok=True, cure="Make fewer producers and keep them", lasts=1.0, logs=r"no producer ID is free"),
+    "quota on IDs": Case(_id_quota,
         "quota of broker 1 throttles this client|quota on producer IDs rejected|a quota rejected a batch of it",
-        "id quota, throttle",
-        ok=True,
-        lasts=0.0,
-        brokers=1,
-    ),
-    "nothing wrong": Case(_fine, "^Nothing waits: 2 record.s. delivered, 0 failed", ok=True),
-}
+        "id quota, throttle", ok=True, lasts=0.0, brokers=1),
+    "nothing wrong": Case(Scene.warm, "^Nothing waits: 2 record.s. delivered, 0 failed", ok=True),
+}  # fmt: skip

@@ -113,7 +113,6 @@ def test_counters_survive_threads_that_switch_at_every_chance() -> None:
 
 
 def test_two_threads_that_open_the_same_topic_share_its_account() -> None:
-    """Opening is idempotent: the first account wins."""
     counters = DeliveryCounters(only_errors=False)
     assert counters.open("t") is counters.open("t")
     assert counters.open("t").explicit(1) is counters.open("t").explicit(1)

@@ -70,12 +70,10 @@ def lose_an_acknowledgement(producer: Any, cluster: FakeCluster, lost: int = 1, 
 
 
 def written(cluster: FakeCluster) -> list[bytes | None]:
-    """Values of what is in the log."""
     return [record.value for record in cluster.log("t")]
 
 
 def test_plain_confluent_kafka_writes_twice_and_says_delivered(forgetful: FakeCluster) -> None:
-    """What all this is about."""
     reports = lose_an_acknowledgement(made(Producer, forgetful), forgetful)
     assert reports == [(b"warm", None), (b"lost", None)]
     assert written(forgetful) == [b"warm", b"lost", b"lost"]
@@ -181,7 +179,6 @@ def reject_the_first_after_a_rest(cluster: FakeCluster, **config: Any) -> list[R
 
 
 def ends(cluster: FakeCluster) -> list[list[bytes | None]]:
-    """The last four values of each partition."""
     return [[record.value for record in cluster.log("rested", partition)][-4:] for partition in (0, 1)]
 
 
@@ -285,9 +282,7 @@ def test_the_horizon_is_asked_for_after_a_minute(
         assert len(forgetful.log("t")) == 2
 
 
-def test_day_old_timestamps_are_told_once_for_each_topic(
-    forgetful: FakeCluster, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_day_old_timestamps_are_told_once_a_topic(forgetful: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
     """The leader forgets the ID at its next check, and all is delivered."""
     forgetful.create_topic("u", partitions=1)
     with made(SafeProducer, forgetful, **{"safeproducer.expiry.ms": AGE_MS}) as producer:
@@ -369,9 +364,7 @@ def test_a_crash_loop_asks_nobody(forgetful: FakeCluster) -> None:
     assert not forgetful.journal("DescribeConfigs")
 
 
-def test_the_default_of_a_day_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_default_of_a_day_changes_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Idling for two days is delivered, and nothing is told."""
     monkeypatch.setattr(id_expirations, "NOT_BEFORE", 0.5)
     with cluster_of({"t": 1}) as cluster:
@@ -412,9 +405,7 @@ def test_an_unknown_policy_is_refused() -> None:
 
 
 @pytest.mark.parametrize("config", [{"enable.idempotence": False}, {"transactional.id": "x"}])
-def test_no_warning_is_given_where_no_retry_is_at_risk(
-    config: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_warning_comes_where_no_retry_is_at_risk(config: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     """Without idempotence nothing is promised; an ID with an open transaction is not forgotten."""
     config = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "safeproducer.expiry.ms": 1000, **config}
     with SafeProducer(config):

@@ -88,7 +88,6 @@ def test_a_fatal_error_is_raised_once_and_every_report_still_comes(
 
 
 def test_after_a_fatal_error_new_records_are_refused(slow: SafeProducer, plant_fatal: Plant) -> None:
-    """produce() and produce_batch() raise FatalError, before and after the error was seen in poll()."""
     plant_fatal(slow)
     accepted = slow.snapshot().accepted
     for _ in range(2):
@@ -105,7 +104,6 @@ def test_after_a_fatal_error_new_records_are_refused(slow: SafeProducer, plant_f
 
 
 def test_the_message_counts_what_is_outstanding(slow: SafeProducer, plant_fatal: Plant) -> None:
-    """The number of records without a report is in the message and on the exception."""
     outstanding(slow)
     plant_fatal(slow)
     with pytest.raises(FatalError) as caught:
@@ -115,7 +113,6 @@ def test_the_message_counts_what_is_outstanding(slow: SafeProducer, plant_fatal:
 
 
 def test_a_fatal_producer_closes(slow: SafeProducer, plant_fatal: Plant) -> None:
-    """close() after a fatal error serves what is left and ends."""
     outstanding(slow)
     plant_fatal(slow)
     with pytest.raises(FatalError):
@@ -164,9 +161,7 @@ def poll_on(producer: SafeProducer) -> None:
 @pytest.mark.parametrize(
     ("mode", "fatal"), [("auto", "stop"), ("held", "stop"), ("passthrough", "stop"), ("auto", "renew")]
 )
-def test_records_of_a_producer_that_gets_no_id_are_not_written(
-    caplog: pytest.LogCaptureFixture, mode: str, fatal: str
-) -> None:
+def test_records_of_one_without_an_id_are_not_written(caplog: pytest.LogCaptureFixture, mode: str, fatal: str) -> None:
     """Without a producer ID nothing is sent; the record, explain(), the exception and the log name the right and the
     setting."""
     with cluster_of({"t": 1}, 3) as cluster:

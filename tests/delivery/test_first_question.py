@@ -37,7 +37,6 @@ def first_acknowledgement(make: Callable[[dict[str, Any]], Any], config: dict[st
 
 @pytest.mark.parametrize("brokers", [1, 3])
 def test_the_first_acknowledgement_takes_no_half_second(brokers: int) -> None:
-    """By default, with brokers beside it."""
     with cluster_of({"t": 1}, brokers) as cluster:
         config = {"bootstrap.servers": cluster.bootstrap}
         took = [first_acknowledgement(SafeProducer, config) for _ in range(5)]
@@ -155,7 +154,6 @@ while producer._SafeProducer__engine.questions.metadata._thread is None:
 
 
 def test_the_exit_does_not_wait_for_an_answer() -> None:
-    """A script that ends while no broker is there."""
     result = run_script(SafeProducer, NOWHERE["bootstrap.servers"], ASK + "began.append(time.monotonic())")
     assert (result.returncode, result.stdout) == (0, "left True\n"), result.stderr
 
@@ -265,7 +263,6 @@ def test_the_thread_gives_up_with_brokers_that_have_no_id() -> None:
 
 
 def test_the_thread_gives_up_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers that are away for long do not keep a thread."""
     monkeypatch.setattr(metadata, "_PATIENCE", 0.1)
     client = Client(*[KafkaError._TRANSPORT] * 1_000_000)
     ask(lambda: client)

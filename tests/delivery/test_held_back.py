@@ -2,7 +2,6 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -12,56 +11,17 @@ from confluent_kafka import KafkaError
 from safeproducer import DeliveryError, HoldReason, PartitionSnapshot, QueueFullError, SafeProducer
 from safeproducer.policy.decision import Hold
 from safeproducer.testing import FakeCluster
-from tests.clusters import cluster_of
 from tests.contract.support import poll_until as wait
 from tests.contract.support import send_one, switching
+from tests.diagnosis.test_explanation import Make, cluster, make, throttle
 from tests.inside import engine_of
+
+__all__ = ["cluster", "make"]
 
 THROTTLE = 1.0
 
 
-@pytest.fixture
-def cluster() -> Iterator[FakeCluster]:
-    """Two brokers; partition 0 of "t" is led by broker 1, partition 1 by broker 2."""
-    with cluster_of({"t": 2}, 2) as made:
-        for partition, broker in ((0, 1), (1, 2)):
-            if made.leader("t", partition)[0] != broker:
-                made.move_leader("t", partition, to=broker)
-        yield made
-
-
-@pytest.fixture
-def make(cluster: FakeCluster) -> Iterator[Callable[..., SafeProducer]]:
-    """Make a warm producer: `make({setting: value})`."""
-    made: list[SafeProducer] = []
-
-    def build(config: dict[str, Any] | None = None) -> SafeProducer:
-        producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **(config or {})})
-        made.append(producer)
-        for partition in (0, 1):
-            producer.produce("t", b"warm", partition=partition)
-        assert producer.flush(10) == 0
-        wait(
-            producer, lambda: engine_of(producer).updates.holds.partitions.leader("t", 1) is not None
-        )  # told by statistics
-        return producer
-
-    yield build
-    for producer in made:
-        producer.purge()
-        producer.close(5)
-
-
-def throttle(cluster: FakeCluster, producer: SafeProducer, seconds: float = THROTTLE) -> None:
-    """Let broker 1 answer once with a throttle time."""
-    cluster.set_throttle(int(seconds * 1000), broker=1)
-    producer.produce("t", b"asks for it", partition=0)
-    wait(producer, lambda: producer.snapshot().throttled_brokers.get(1))
-    cluster.set_throttle(0, broker=1)
-
-
 def row(producer: SafeProducer, partition: int) -> PartitionSnapshot:
-    """The row of this partition of "t"."""
     (found,) = [each for each in producer.snapshot().partitions if each.partition == partition]
     return found
 
@@ -79,12 +39,10 @@ def fill(producer: SafeProducer, count: int) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
-def test_a_throttled_broker_is_waited_for_and_the_other_is_not(
-    cluster: FakeCluster, make: Callable[..., SafeProducer], mode: str
-) -> None:
+def test_a_throttled_broker_is_waited_for_and_the_other_is_not(cluster: FakeCluster, make: Make, mode: str) -> None:
     """Nothing is sent to it before the time is over; the other broker's partition goes on; explain() says why."""
     heard: list[float] = []
-    producer = make({"safeproducer.mode": mode, "throttle_cb": lambda event: heard.append(event.throttle_time)})
+    producer = make(mode, throttle_cb=lambda event: heard.append(event.throttle_time))
     throttle(cluster, producer)
     began = time.monotonic()
     times: dict[int, float] = {}
@@ -101,12 +59,10 @@ def test_a_throttled_broker_is_waited_for_and_the_other_is_not(
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
-def test_snapshot_has_the_code_of_a_throttle_time_that_counts_down(
-    cluster: FakeCluster, make: Callable[..., SafeProducer], mode: str
-) -> None:
+def test_snapshot_has_the_code_of_a_throttle_time_that_counts_down(cluster: FakeCluster, make: Make, mode: str) -> None:
     """Of the throttled broker's partition alone; explain() adds what to do about it."""
-    producer = make({"safeproducer.mode": mode})
-    throttle(cluster, producer, 60.0)
+    producer = make(mode)
+    throttle(cluster, producer, 60_000)
     wait(producer, lambda: not row(producer, 0).unresolved)
     producer.produce("t", b"v", partition=0)
     wait(producer, lambda: row(producer, 0).reason is HoldReason.THROTTLED)
@@ -119,12 +75,10 @@ def test_snapshot_has_the_code_of_a_throttle_time_that_counts_down(
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
-def test_sentences_are_made_for_who_asks_and_for_nobody_else(
-    cluster: FakeCluster, make: Callable[..., SafeProducer], mode: str
-) -> None:
+def test_sentences_are_made_for_who_asks_and_for_nobody_else(cluster: FakeCluster, make: Make, mode: str) -> None:
     """produce() and the sender deal with values: a sentence for each record would cost more than the record."""
-    producer = make({"safeproducer.mode": mode})
-    throttle(cluster, producer, 60.0)
+    producer = make(mode)
+    throttle(cluster, producer, 60_000)
     buffer = engine_of(producer).dispatcher.record_buffer.buffers["t", 0]
     with mock.patch.object(Hold, "sentence", autospec=True, side_effect=Hold.sentence) as sentence:
         fill(producer, 50)
@@ -135,43 +89,7 @@ def test_sentences_are_made_for_who_asks_and_for_nobody_else(
         assert sentence.call_count == 1
 
 
-def test_snapshot_has_the_code_of_a_leader_that_acknowledges_nothing(
-    cluster: FakeCluster, make: Callable[..., SafeProducer]
-) -> None:
-    """Not that of the lane that its records could change to: it is the broker that an operator has to look at."""
-    producer = make()
-    cluster.pause(1)
-    producer.produce("t", b"first", partition=0)
-    wait(producer, lambda: ("t", 0) in engine_of(producer).updates.holds.direct.silent)
-    producer.produce("t", b"second", partition=0)
-    wait(producer, lambda: engine_of(producer).dispatcher.record_buffer.buffers["t", 0].why)
-    assert row(producer, 0).reason is HoldReason.LEADER_SILENT
-    assert re.fullmatch(r"waits because broker 1 \(\S+\), its leader, acknowledges nothing", str(row(producer, 0).why))
-    cluster.resume(1)
-    assert producer.flush(30) == 0
-    assert (row(producer, 0).reason, row(producer, 0).why) == (None, None)
-
-
-def test_snapshot_has_the_codes_of_what_batches_wait_for(
-    cluster: FakeCluster, make: Callable[..., SafeProducer]
-) -> None:
-    """In held mode first linger.ms, then the answer to the batch before."""
-    producer = make({"safeproducer.mode": "held", "linger.ms": 30_000})
-    producer.produce("t", b"first", partition=0)
-    wait(producer, lambda: row(producer, 0).reason is HoldReason.LINGER)
-    assert seconds(row(producer, 0).why) <= 30
-    cluster.pause(1)
-    wait(producer, lambda: producer.flush(0.1) and not row(producer, 0).held)
-    producer.produce("t", b"second", partition=0)
-    wait(producer, lambda: row(producer, 0).reason is HoldReason.IN_FLIGHT)
-    assert "safeproducer.ordering=key" in producer.explain("t", 0)
-    cluster.resume(1)
-    assert producer.flush(30) == 0
-
-
-def test_throttle_times_are_shared_by_the_producers_of_a_process(
-    cluster: FakeCluster, make: Callable[..., SafeProducer]
-) -> None:
+def test_throttle_times_are_shared_by_the_producers_of_a_process(cluster: FakeCluster, make: Make) -> None:
     """A second producer of the same cluster holds what is for a broker that only the first has heard of."""
     first, second = make(), make()
     throttle(cluster, first)
@@ -240,10 +158,7 @@ def test_records_that_are_never_held_go_behind_an_application_that_did_not_poll(
         producer.close(10)
 
 
-def test_a_held_record_has_the_timestamp_of_its_produce(
-    cluster: FakeCluster, make: Callable[..., SafeProducer]
-) -> None:
-    """However long it is held."""
+def test_a_held_record_has_the_timestamp_of_its_produce(cluster: FakeCluster, make: Make) -> None:
     producer = make()
     throttle(cluster, producer)
     before = int(time.time() * 1000)
@@ -255,12 +170,10 @@ def test_a_held_record_has_the_timestamp_of_its_produce(
     assert stamps[b"own"] == 1_000_000_000_000
 
 
-def test_a_deadline_that_the_throttle_time_outlasts_fails_at_once(
-    cluster: FakeCluster, make: Callable[..., SafeProducer]
-) -> None:
+def test_a_deadline_that_the_throttle_time_outlasts_fails_at_once(cluster: FakeCluster, make: Make) -> None:
     """Not written, and not after the deadline: there is nothing to wait for."""
-    producer = make({"message.timeout.ms": 2000})
-    throttle(cluster, producer, 5.0)
+    producer = make(**{"message.timeout.ms": 2000})
+    throttle(cluster, producer, 5_000)
     errors: list[Any] = []
     began = time.monotonic()
     producer.produce("t", b"late", partition=0, on_delivery=lambda error, _: errors.append(error))
@@ -273,10 +186,10 @@ def test_a_deadline_that_the_throttle_time_outlasts_fails_at_once(
     assert b"late" not in [record.value for record in cluster.log("t", 0)]
 
 
-def test_a_throttled_broker_leaves_room_for_the_others(cluster: FakeCluster, make: Callable[..., SafeProducer]) -> None:
+def test_a_throttled_broker_leaves_room_for_the_others(cluster: FakeCluster, make: Make) -> None:
     """Its records may fill half of the buffer; BufferError names the partition and why; the other partition goes on."""
-    producer = make({"queue.buffering.max.messages": 100})
-    throttle(cluster, producer, 3.0)
+    producer = make(**{"queue.buffering.max.messages": 100})
+    throttle(cluster, producer, 3_000)
     wait(producer, lambda: len(producer) == 0)
     with pytest.raises(QueueFullError, match=r"t \[0\].*throttles this client"):
         fill(producer, 100)
@@ -286,7 +199,7 @@ def test_a_throttled_broker_leaves_room_for_the_others(cluster: FakeCluster, mak
     wait(producer, lambda: sum(record.value == b"w" for record in cluster.log("t", 1)) == 20, timeout=2)
 
 
-def test_the_reason_is_known_before_the_sender_has_looked(make: Callable[..., SafeProducer]) -> None:
+def test_the_reason_is_known_before_the_sender_has_looked(make: Make) -> None:
     """A busy application may fill the buffer before the sender's thread gets the interpreter lock."""
     producer = make()
     wait(producer, lambda: len(producer) == 0)
@@ -296,9 +209,9 @@ def test_the_reason_is_known_before_the_sender_has_looked(make: Callable[..., Sa
         assert row(producer, 0).reason is HoldReason.THROTTLED
 
 
-def test_max_block_waits_for_room(cluster: FakeCluster, make: Callable[..., SafeProducer]) -> None:
+def test_max_block_waits_for_room(cluster: FakeCluster, make: Make) -> None:
     """produce() into a full queue serves callbacks until there is room."""
-    producer = make({"queue.buffering.max.messages": 10, "safeproducer.max.block.ms": 5000})
+    producer = make(**{"queue.buffering.max.messages": 10, "safeproducer.max.block.ms": 5000})
     reports: list[Any] = []
     for _ in range(50):
         producer.produce("t", b"v", partition=0, on_delivery=lambda error, _: reports.append(error))
@@ -306,9 +219,8 @@ def test_max_block_waits_for_room(cluster: FakeCluster, make: Callable[..., Safe
     assert reports == [None] * 50
 
 
-def test_max_block_ends(cluster: FakeCluster, make: Callable[..., SafeProducer]) -> None:
-    """After that time BufferError is raised, and the record was not accepted."""
-    producer = make({"queue.buffering.max.messages": 5, "safeproducer.max.block.ms": 300})
+def test_max_block_ends(cluster: FakeCluster, make: Make) -> None:
+    producer = make(**{"queue.buffering.max.messages": 5, "safeproducer.max.block.ms": 300})
     cluster.pause(1)
     cluster.pause(2)
     began = time.monotonic()
@@ -323,10 +235,10 @@ def test_max_block_ends(cluster: FakeCluster, make: Callable[..., SafeProducer])
 
 @pytest.mark.parametrize("settings", [{"acks": 1}, {"acks": 0}, {"enable.idempotence": False}], ids=str)
 def test_weaker_settings_keep_the_account_and_the_throttle_time(
-    cluster: FakeCluster, make: Callable[..., SafeProducer], settings: dict[str, Any]
+    cluster: FakeCluster, make: Make, settings: dict[str, Any]
 ) -> None:
     """With acks=1 and idempotence off, records of a throttled broker wait; acks=0 gets no answer, so none is known."""
-    producer = make(settings)
+    producer = make(**settings)
     if settings != {"acks": 0}:
         throttle(cluster, producer)
         producer.produce("t", b"v", partition=0)

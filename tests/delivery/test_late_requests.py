@@ -42,7 +42,6 @@ def producer(cluster: FakeCluster) -> Iterator[SafeProducer]:
 
 
 def commit(producer: SafeProducer, *values: bytes) -> None:
-    """All in one transaction."""
     with producer.transaction(PATIENCE):
         for value in values:
             producer.produce("t", value)
@@ -58,7 +57,6 @@ def arrived(cluster: FakeCluster, api: str) -> int:
 
 
 def let_in(cluster: FakeCluster, api: str) -> None:
-    """Have what was held back arrive now."""
     before = arrived(cluster, api)
     assert cluster.release() == 1
     cluster.wait(lambda found: arrived(found, api) == before + 1)
@@ -172,9 +170,7 @@ def test_a_commit_may_be_waited_for_again(cluster: FakeCluster, producer: SafePr
     assert committed(cluster) == [b"first", b"second"]
 
 
-def test_an_abort_without_an_answer_is_done_before_the_next_transaction(
-    cluster: FakeCluster, producer: SafeProducer
-) -> None:
+def test_an_unanswered_abort_is_done_before_the_next_transaction(cluster: FakeCluster, producer: SafeProducer) -> None:
     """The exception that ended the block is the one that is raised."""
     cluster.hold_next("EndTxn", 9)
     with pytest.raises(ValueError, match="the application's"), producer.transaction(1.2):  # noqa: PT012
@@ -204,7 +200,6 @@ def test_a_record_held_back_is_in_no_other_transaction(cluster: FakeCluster, pro
 
 
 def test_an_aborted_block_says_so(cluster: FakeCluster, producer: SafeProducer) -> None:
-    """It is aborted already, and the next one begins."""
     failures: Any = engine_of(producer).updates.failures
     with pytest.raises(TransactionAborted, match=r"1 record\(s\)") as caught, producer.transaction(PATIENCE):  # noqa: PT012
         producer.produce("t", b"first")
@@ -278,9 +273,7 @@ def test_a_fence_is_fatal_and_renews_nothing(cluster: FakeCluster) -> None:
     assert committed(cluster) == []
 
 
-def test_coordinator_that_is_away_keeps_the_next_transaction_waiting(
-    cluster: FakeCluster, producer: SafeProducer
-) -> None:
+def test_an_absent_coordinator_keeps_the_next_transaction_waiting(cluster: FakeCluster, producer: SafeProducer) -> None:
     """A renewal that failed goes on with the next begin, which is told to come again."""
     cluster.lose_acks(1, api="EndTxn")
     commit(producer, b"first")
@@ -382,7 +375,6 @@ def test_of_two_hundred_late_requests_none_does_anything(
 
 @pytest.mark.parametrize("ends", ["commit", "abort"])
 def test_without_the_rule_the_hole_is_there(cluster: FakeCluster, ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the tests above would find."""
     monkeypatch.setattr(Transactions, "_renew", lambda *_: None)
     producer = SafeProducer(config(cluster))
     second_of_two(producer, cluster, ends)
@@ -405,9 +397,7 @@ def test_lines_of_the_log_tell_of_each_loss(cluster: FakeCluster) -> None:
             assert log.lost > before, api
 
 
-def test_a_commit_that_is_called_again_with_no_time_left_goes_on(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_called_again_with_no_time_left_goes_on(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """librdkafka ended the process in one of nine tries, at the coordinator's answer: it had forgotten the commit."""
     serve, given = Calls.serve, list[float]()
 

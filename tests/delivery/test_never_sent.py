@@ -60,7 +60,6 @@ def test_a_batch_whose_leader_was_never_connected_is_not_written(cluster: FakeCl
 
 
 def test_a_batch_that_was_sent_and_whose_answer_is_lost_is_unknown(cluster: FakeCluster) -> None:
-    """It is in the log."""
     cluster.lose_acks(n=1000)
     ends = Ends(cluster, HELD)
     ends.produce(5)
@@ -69,9 +68,7 @@ def test_a_batch_that_was_sent_and_whose_answer_is_lost_is_unknown(cluster: Fake
     ends.producer.close(0)
 
 
-def test_a_batch_that_was_sent_behind_the_look_is_unknown(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_left_behind_the_look_is_unknown(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may leave between the statistics and the purge: those from after the purge count."""
     never_sent, looks = ClusterView.never_sent, list[bool]()
 

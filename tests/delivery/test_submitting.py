@@ -25,7 +25,6 @@ cluster = fake_cluster({"t": 1})
 
 
 def serving() -> int:
-    """Threads that serve futures."""
     return sum(thread.name == "safeproducer-futures" for thread in threading.enumerate())
 
 
@@ -64,7 +63,6 @@ def test_a_record_that_is_taken_back_is_cancelled(cluster: FakeCluster) -> None:
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
 def test_a_record_that_was_handed_over_cannot_be_cancelled(cluster: FakeCluster, mode: str) -> None:
-    """It goes on, and its future with it."""
     config = {"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode, "log_level": 0}
     with SafeProducer(config) as producer:
         producer.submit("t", b"first").result(PATIENCE)

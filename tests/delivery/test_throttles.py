@@ -11,7 +11,6 @@ from tests.pipeline.interleaving import between, codes_of
 
 
 def test_producers_of_one_cluster_share_its_deadlines() -> None:
-    """And no other cluster's."""
     one, same, other = throttles.of("a:9092"), throttles.of("a:9092"), throttles.of("b:9092")
     one.announce(1, 5.0, now=0.0)
     assert same is one
@@ -21,7 +20,6 @@ def test_producers_of_one_cluster_share_its_deadlines() -> None:
 
 
 def test_a_cluster_that_nobody_uses_goes_away() -> None:
-    """With its deadlines and its name."""
     registry = ThrottleRegistry()
     kept = registry.of("kept")
     registry.of("gone").announce(1, 5.0, now=0.0)

@@ -51,9 +51,7 @@ def test_a_time_limit_behind_the_acceptance_is_no_refusal(
     assert producer.close(10)
 
 
-def test_a_time_limit_before_the_acceptance_is_counted_apart(
-    brokers: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_time_limit_before_acceptance_is_counted_apart(brokers: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     producer = start(brokers, **HELD)
     with monkeypatch.context() as patch:
         patch.setattr(engine_of(producer).dispatcher.record_buffer, "refuse_excess", Mock(side_effect=TimeLimitError))
@@ -82,9 +80,7 @@ def at_depth(left: int, call: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("batch", [1, 10_000])
-def test_a_record_that_raises_near_the_end_of_the_stack_is_not_written(
-    brokers: FakeCluster, mode: str, batch: int
-) -> None:
+def test_a_record_that_raises_near_the_end_of_stack_is_not_written(brokers: FakeCluster, mode: str, batch: int) -> None:
     """produce() raised RecursionError for records that it had accepted, and they were written all the same."""
     producer = start(brokers, **MODES[mode], **{"batch.num.messages": batch})
     returned, raised, told = [b"warm"], [], Counter[bytes | None]()

@@ -20,7 +20,6 @@ FULL = DeliveryError(PLAIN, Outcome.UNKNOWN, "orders", 3, 1001, 2, 1_700_000_000
 
 
 def fields(error: KafkaError) -> tuple[object, ...]:
-    """What confluent_kafka's error answers."""
     flags = (error.fatal(), error.retriable(), error.txn_requires_abort())
     return error.code(), error.name(), error.str(), *map(bool, flags), hash(error)
 
@@ -49,7 +48,6 @@ SAME = {"lt": False, "le": True, "gt": False, "ge": True, "eq": True, "ne": Fals
 
 
 def compared(one: Any, other: Any) -> dict[str, bool]:
-    """What each comparison says."""
     return {name: getattr(operator, name)(one, other) for name in SAME}
 
 

@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +30,13 @@ from safeproducer.settings.config import parse
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.fake.handlers import metadata
 from safeproducer.testing.fake.state.sasl import Credentials
-from tests import served
+from tests.contract.support import wait_until
 from tests.inside import engine_of
 
 MODES = ("auto", "held")
 SOON, OVER = 20.0, 2.0
-LOGIN = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.username": "alice",
-    "sasl.password": "right",
-}
+LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+USER = {"sasl.username": "alice", "sasl.password": "right"}
 BLAMES = re.compile(r"acknowledges n|answers, with|takes [\d.]+ s|is not there|callback|refused|throttles|client error")
 
 Make = Callable[..., SafeProducer]
@@ -99,6 +96,21 @@ def said(producer: SafeProducer, *asked: Any) -> str:
     return re.sub(r" \(127\.0\.0\.1:\d+\)", "", producer.explain(*asked)).partition("Over by now")[0]
 
 
+def during(producer: SafeProducer, seconds: float, send: Callable[[], object], *asked: Any) -> Iterator[str]:
+    """What is said while records come for so long."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        send()
+        producer.poll(0.05)
+        yield said(producer, *asked)
+
+
+def is_over(producer: SafeProducer) -> None:
+    """All is delivered, and nobody is blamed any more."""
+    until(producer, lambda: producer.snapshot().unresolved == 0)
+    assert until(producer, lambda: nothing_blamed(producer)) < OVER
+
+
 def nothing_blamed(producer: SafeProducer) -> bool:
     return not BLAMES.search(said(producer)) and producer.health(unresolved_for=0).ok
 
@@ -114,9 +126,7 @@ def test_errors_that_are_tried_again_are_told_by_what_librdkafka_does_then(
     producer = make(warm=warm)
     cluster.fail_next("Produce", error, n=10**6, topic="t")
 
-    def send() -> None:
-        producer.produce("t", b"x", partition=0)
-
+    send = partial(producer.produce, "t", b"x", partition=0)
     send()
     assert nothing_blamed(producer)
     took = until(producer, lambda: "broker 1 answers, with errors" in said(producer), send)
@@ -129,27 +139,21 @@ def test_errors_that_are_tried_again_are_told_by_what_librdkafka_does_then(
     assert [
         bool(re.search(r"it acknowledges none of t \[0\] \(\d+ records in requests", one.sentence)) for one in refusing
     ] == [True]
-    assert all(
-        " answers" not in one.sentence
-        for one in producer.health(unresolved_for=0).reasons
-        if one.code == "leader_silent"
-    )
+    silent = [one for one in producer.health(unresolved_for=0).reasons if one.code == "leader_silent"]
+    assert not any(" answers" in one.sentence for one in silent)
     assert "answers" not in said(producer, "u")
     with caplog.at_level(logging.WARNING, "safeproducer"):
         until(producer, lambda: named in caplog.text, send)
     end_faults(cluster)
-    until(producer, lambda: producer.snapshot().unresolved == 0)
-    assert until(producer, lambda: nothing_blamed(producer)) < OVER
+    is_over(producer)
 
 
 def test_a_single_error_that_is_tried_again_blames_nobody(cluster: FakeCluster, make: Make) -> None:
     """A leader that moves."""
-    producer, end = make(), time.monotonic() + 3.0
+    producer = make()
     cluster.fail_next("Produce", 6, n=2, topic="t")
-    while time.monotonic() < end:
-        producer.produce("t", b"x", partition=0)
-        served.rest(producer, 0.05)
-        assert "answers, with" not in said(producer)
+    for told in during(producer, 3.0, partial(producer.produce, "t", b"x", partition=0)):
+        assert "answers, with" not in told
 
 
 def test_what_a_leader_refuses_is_told_while_attempts_go_on() -> None:
@@ -194,14 +198,10 @@ def test_a_slow_broker_is_told_with_its_time_and_partitions(
     assert "takes" not in said(producer, "t", 0)
     until(producer, lambda: "slow" in codes(producer), send)
     until(producer, lambda: "broker 2 " in caplog.text and " s for each answer, and so for" in caplog.text, send)
-    end = time.monotonic() + 3.0
-    while time.monotonic() < end:
-        send()
-        served.rest(producer, 0.05)
-        assert not ("takes 2.0 s" in said(producer) and "acknowledges nothing" in said(producer)), said(producer)
+    for told in during(producer, 3.0, send):
+        assert not ("takes 2.0 s" in told and "acknowledges nothing" in told), told
     cluster.delay(0, broker=2)
-    until(producer, lambda: producer.snapshot().unresolved == 0)
-    assert until(producer, lambda: nothing_blamed(producer)) < OVER
+    is_over(producer)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -213,9 +213,8 @@ def test_a_topic_that_was_deleted_is_told_as_by_the_log(
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.delete_topics(["t"])["t"].result()
 
-    def send() -> None:
-        producer.produce("t", b"x", partition=0, on_delivery=lambda error, _: error and errors.append(error))
-
+    report = lambda error, _: error and errors.append(error)  # noqa: E731
+    send = partial(producer.produce, "t", b"x", partition=0, on_delivery=report)
     until(producer, lambda: "topic 't' is not there" in said(producer), send)
     assert "acknowledges n" not in said(producer)
     until(producer, lambda: codes(producer) == {"unknown_topic"}, send)
@@ -225,8 +224,7 @@ def test_a_topic_that_was_deleted_is_told_as_by_the_log(
     assert "topic 't' is not there" in errors[0].str()
     cluster.create_topic("t", 3, replication_factor=1)
     send()
-    until(producer, lambda: producer.snapshot().unresolved == 0)
-    assert until(producer, lambda: nothing_blamed(producer)) < OVER
+    is_over(producer)
 
 
 @pytest.mark.parametrize("serve", ["poll", "flush", "close"])
@@ -248,21 +246,15 @@ def test_a_callback_that_blocks_is_named(
     server = threading.Thread(target=getattr(producer, serve), args=(SOON,))
     server.start()
     assert called.wait(SOON)
-    deadline = time.monotonic() + SOON
-    named = (
-        rf"callback \S+blocks \({re.escape(__file__)}:\d+\) has been running for \d+ s, and 100 report\(s\) wait behind"
-    )
-    while not re.search(named, producer.explain()):
-        assert time.monotonic() < deadline, producer.explain()
-        time.sleep(0.05)
+    where = rf"callback \S+blocks \({re.escape(__file__)}:\d+\)"
+    named = rf"{where} has been running for \d+ s, and 100 report\(s\) wait behind"
+    wait_until(lambda: re.search(named, producer.explain()), SOON)
     told = producer.explain()
     assert "no acknowledgement yet" not in told
     assert "Call poll()" not in told
     assert codes(producer) == {"callback"}
     assert not producer.health(unresolved_for=0.5).ok
-    while not re.search(named, caplog.text):
-        assert time.monotonic() < deadline, caplog.text
-        time.sleep(0.05)
+    wait_until(lambda: re.search(named, caplog.text), SOON)
     free.set()
     server.join()
     if serve != "close":
@@ -270,7 +262,6 @@ def test_a_callback_that_blocks_is_named(
 
 
 def test_a_callback_that_keeps_nobody_waiting_is_not_told(make: Make) -> None:
-    """However long it runs."""
     producer = make()
     free, called = threading.Event(), threading.Event()
     producer.produce("t", b"x", partition=0, on_delivery=lambda *_: (called.set(), free.wait(60)))
@@ -302,10 +293,7 @@ def test_a_producer_whose_every_record_is_refused_is_not_ok(cluster: FakeCluster
     cluster.fail_next("Produce", error, n=10**6, topic="t")
     until(producer, lambda: not producer.health().ok, send)
     told = producer.health()
-    end = time.monotonic() + 2.5
-    while time.monotonic() < end:
-        send()
-        served.rest(producer, 0.05)
+    for _ in during(producer, 2.5, send):
         assert "tries again" not in producer.explain()
     assert len(errors) >= 10
     assert told.ready
@@ -333,7 +321,6 @@ def test_a_producer_that_gets_no_permit_in_time_is_not_ok(make: Make, mode: str,
 
 
 def test_a_topic_that_is_refused_beside_one_that_is_not_is_only_told(cluster: FakeCluster, make: Make) -> None:
-    """The producer works."""
     producer, refused = make(), list[Any]()
     cluster.fail_next("Produce", 44, n=10**6, topic="t")
 
@@ -372,21 +359,18 @@ def test_brokers_that_all_stop_are_not_a_topic_that_is_not_there(cluster: FakeCl
     for number in (1, 2, 3):
         cluster._await(cluster._brokers[number].stop)
 
-    def send() -> None:
-        producer.produce("t", b"x", on_delivery=lambda error, _: errors.append(error))
-
+    send = partial(producer.produce, "t", b"x", on_delivery=lambda error, _: errors.append(error))
     until(producer, lambda: "no broker is connected" in said(producer), send)
     until(producer, lambda: errors, send)
     assert "no broker is connected" in errors[0].str()
-    reasons = set[Any]()
-    end = time.monotonic() + 3.0
-    while time.monotonic() < end or (HoldReason.NO_BROKER not in reasons and time.monotonic() < end + 20):
-        send()
-        served.rest(producer, 0.05)
+    reasons, end = set[Any](), time.monotonic() + 3.0
+    for told in during(producer, 23.0, send):
         reasons |= {row.reason for row in producer.snapshot().partitions}
-        assert "no broker is connected" in said(producer)
-        assert "Create the topic" not in said(producer)
-        assert "no broker has given" not in said(producer)  # a producer ID: that is no cause
+        assert "no broker is connected" in told
+        assert "Create the topic" not in told
+        assert "no broker has given" not in told  # a producer ID: that is no cause
+        if time.monotonic() >= end and HoldReason.NO_BROKER in reasons:
+            break
     assert not reasons & {HoldReason.UNKNOWN_TOPIC, HoldReason.LEADER_SILENT}
     assert HoldReason.NO_BROKER in reasons
 
@@ -408,22 +392,14 @@ def test_a_full_queue_behind_a_silent_leader_names_it(cluster: FakeCluster, make
     until(producer, lambda: producer.snapshot().unresolved == 0)
 
 
-def test_a_partition_that_is_not_there_is_told_before_any_record(cluster: FakeCluster, make: Make) -> None:
-    """And how many there are."""
-    producer = make()
-    until(producer, lambda: engine_of(producer).holds.partitions.count("t"))
-    assert producer.explain("t", 77) == "There is no partition 77 of t: it has 3, 0 to 2."
-
-
 def test_acknowledged_records_of_a_broker_that_throttles_wait_for_nobody(cluster: FakeCluster, make: Make) -> None:
     """Their reports wait for poll(): the row of snapshot() has no reason."""
     producer = make()
     cluster.set_throttle(60_000, broker=1)
     producer.produce("t", b"x", partition=0)
-    deadline = time.monotonic() + SOON
-    while "1 report(s) wait for poll()" not in producer.explain() or not producer.snapshot().throttled_brokers:
-        assert time.monotonic() < deadline, producer.explain()
-        time.sleep(0.05)
+    wait_until(
+        lambda: "1 report(s) wait for poll()" in producer.explain() and producer.snapshot().throttled_brokers, SOON
+    )
     assert {row.reason for row in producer.snapshot().partitions} == {None}
 
 
@@ -496,9 +472,7 @@ def test_a_full_queue_names_the_cause_that_explain_names(cluster: FakeCluster, m
     producer = make("held", **{"queue.buffering.max.messages": 50})
     cluster.fail_next("Produce", 19, n=1_000_000, topic="t")
 
-    def send() -> None:
-        producer.produce("t", b"x", partition=0)
-
+    send = partial(producer.produce, "t", b"x", partition=0)
     until(producer, lambda: "answers, with errors" in said(producer), send)
     told = set[str]()
 
@@ -622,9 +596,7 @@ def test_a_coordinator_that_keeps_a_transaction_waiting_is_named(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_broker_that_owes_all_answers_is_named_before_it_counts_as_silent(
-    cluster: FakeCluster, make: Make, mode: str
-) -> None:
+def test_a_broker_that_owes_all_is_named_before_it_is_silent(cluster: FakeCluster, make: Make, mode: str) -> None:
     """Nor does a record at another broker wait for it. Until then it is no reason to be restarted."""
     producer, told = make(mode), set[str]()
 
@@ -648,9 +620,7 @@ def test_a_broker_that_owes_all_answers_is_named_before_it_counts_as_silent(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_brokers_that_hang_are_named_for_a_topic_that_none_has_told_of(
-    cluster: FakeCluster, make: Make, mode: str
-) -> None:
+def test_brokers_that_hang_are_named_for_a_topic_that_none_told_of(cluster: FakeCluster, make: Make, mode: str) -> None:
     """It was to be created, or nothing was said: nobody leads it, as far as is known."""
     producer = make(mode)
     cluster.create_topic("new", 3, replication_factor=1)
@@ -662,8 +632,7 @@ def test_brokers_that_hang_are_named_for_a_topic_that_none_has_told_of(
     until(producer, lambda: "no_broker" in codes(producer) and not producer.health(unresolved_for=0.5).ok)
     for number in (1, 2, 3):
         cluster.resume(number)
-    until(producer, lambda: producer.snapshot().unresolved == 0)
-    assert until(producer, lambda: nothing_blamed(producer)) < OVER
+    is_over(producer)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -680,16 +649,11 @@ def test_a_client_that_sends_nothing_until_a_broker_that_hangs_answers_names_tha
     refused = next(number for number in range(3) if cluster.leader("u", number)[0] != 2)
     producer.produce("u", b"x", partition=refused)
 
-    def send() -> None:
-        producer.produce("t", b"x", partition=0)
-
+    send = partial(producer.produce, "t", b"x", partition=0)
     named = "nothing is sent until broker 2 has answered what is under way"
     until(producer, lambda: named in said(producer), send)
-    end = time.monotonic() + 4.0
-    while time.monotonic() < end:
-        send()
-        served.rest(producer, 0.05)
-        assert named in said(producer, "t", 0)
+    for told in during(producer, 4.0, send, "t", 0):
+        assert named in told
         assert not re.search(r"broker [13](, its leader,)? acknowledges", said(producer))
     assert codes(producer) >= {"coordinator", "refused"}
     assert not producer.health(unresolved_for=0.5).ok
@@ -742,25 +706,18 @@ def test_a_producer_that_gets_no_id_blames_no_leader(
     cluster.fail_next("InitProducerId", 14, n=10**6)
     producer = make(mode, warm=False)
 
-    def send() -> None:
-        producer.produce("t", b"x", partition=0)
-
+    send = partial(producer.produce, "t", b"x", partition=0)
     named = "no broker (gives|has given) this client a producer ID.*answers with errors that librdkafka tries again"
     until(producer, lambda: re.search(named, said(producer)), send)
-    end, reasons = time.monotonic() + 6, set[Any]()
-    while time.monotonic() < end:
-        send()
-        served.rest(producer, 0.05)
-        assert re.search(f"wait: {named}", said(producer)), producer.explain()
-        assert "acknowledges nothing" not in said(producer)
-        reasons |= {row.reason for row in producer.snapshot().partitions}
-    assert HoldReason.LEADER_SILENT not in reasons
+    for told in during(producer, 6.0, send):
+        assert re.search(f"wait: {named}", told), producer.explain()
+        assert "acknowledges nothing" not in told
+        assert HoldReason.LEADER_SILENT not in {row.reason for row in producer.snapshot().partitions}
     assert codes(producer) >= {"coordinator"}
     assert "leader_silent" not in codes(producer)
     assert re.search(named, caplog.text)
     end_faults(cluster)
-    until(producer, lambda: producer.snapshot().unresolved == 0)
-    assert until(producer, lambda: nothing_blamed(producer)) < OVER
+    is_over(producer)
 
 
 @pytest.mark.parametrize("bootstrap", ["advertises", "127.0.0.1:1"])
@@ -772,9 +729,7 @@ def test_records_that_wait_for_a_broker_that_is_not_reached_are_counted_as_that(
     servers = cluster.bootstrap if bootstrap == "advertises" else bootstrap
     producer = make("held", warm=False, **{"bootstrap.servers": servers})
 
-    def send() -> None:
-        producer.produce("t", b"x", partition=0)
-
+    send = partial(producer.produce, "t", b"x", partition=0)
     until(producer, lambda: (("t", 0), "client_error") in engine_of(producer).holds.hold_times(), send)
     assert (("t", 0), HoldReason.LEADER_SILENT) not in engine_of(producer).holds.hold_times()
 
@@ -783,8 +738,8 @@ def test_what_a_broker_answers_is_told_by_the_lane_that_meets_it() -> None:
     """On a long link the direct lane has no record, and connects to no broker again."""
     with FakeCluster(brokers=3, users={"alice": "right"}) as cluster:
         cluster.create_topic("t", 1, replication_factor=1)
-        config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200, **LOGIN}
-        producer = SafeProducer(config)
+        config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
+        producer = SafeProducer({**config, **LOGIN, **USER})
 
         def send() -> None:
             producer.produce("t", b"x", partition=0)

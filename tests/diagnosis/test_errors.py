@@ -35,7 +35,6 @@ NAMES = sorted(errors.__all__)
 
 
 def told(error: Any) -> dict[str, Any]:
-    """All that an error says of itself."""
     said = {"type": type(error), "str": str(error), "repr": repr(error), "attributes": told_values(vars(error))}
     if isinstance(error, KafkaError):
         return said | {"kafka": told_value(error)}
@@ -54,7 +53,6 @@ def told_value(value: Any) -> Any:
 
 
 def refusal(config: dict[str, Any]) -> Exception:
-    """What the constructor raises."""
     try:
         SafeProducer(config)
     except Exception as error:

@@ -42,7 +42,7 @@ def make(cluster: FakeCluster) -> Iterator[Make]:
     """Make a producer in this mode that both brokers have acknowledged a record of."""
     made: list[SafeProducer] = []
 
-    def build(mode: str, **more: Any) -> SafeProducer:
+    def build(mode: str = "auto", **more: Any) -> SafeProducer:
         config: dict[str, Any] = {"safeproducer.mode": mode, "reconnect.backoff.max.ms": 200, **more}
         producer = SafeProducer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **config})
         made.append(producer)
@@ -60,7 +60,7 @@ def make(cluster: FakeCluster) -> Iterator[Make]:
             producer.close(0)
 
 
-def throttle(cluster: FakeCluster, producer: SafeProducer, milliseconds: int) -> None:
+def throttle(cluster: FakeCluster, producer: SafeProducer, milliseconds: int = 1000) -> None:
     """Let broker 1 answer once with a throttle time, which it does not keep itself."""
     cluster.set_throttle(milliseconds, broker=1)
     producer.produce("t", b"asks for it", partition=0)
@@ -74,12 +74,10 @@ def cut_off(cluster: FakeCluster) -> None:
 
 
 def cause(told: str) -> str:
-    """What is named as the cause."""
     return without_addresses(told).partition(OVER)[0]
 
 
 def past(told: str) -> str:
-    """What is told to be over."""
     return without_addresses(told).partition(OVER)[2]
 
 
@@ -139,7 +137,6 @@ def test_a_port_that_never_answers_is_named(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_throttle_time_that_lasts_is_the_cause(cluster: FakeCluster, make: Make, mode: str) -> None:
-    """For the partitions of that broker, and for no other one's."""
     producer = make(mode)
     throttle(cluster, producer, LONG_MS)
     cluster.pause(1)
@@ -200,7 +197,6 @@ def test_a_broker_that_is_still_down_is_the_cause(cluster: FakeCluster, make: Ma
 
 @pytest.mark.parametrize("mode", MODES)
 def test_no_broker_is_blamed_where_nothing_ever_happened(cluster: FakeCluster, make: Make, mode: str) -> None:
-    """Neither now nor in the past."""
     producer = make(mode)
     assert producer.explain() == "Nothing waits: 2 record(s) delivered, 0 failed."
     cluster.pause(1)
@@ -334,9 +330,7 @@ def test_what_failed_lately_is_told_by_its_code(cluster: FakeCluster, make: Make
 
 @pytest.mark.parametrize("named", [True, False], ids=["named", "any"])
 @pytest.mark.parametrize("mode", TOLD_BY_STATISTICS)
-def test_a_silent_leader_is_named_for_records_that_it_has(
-    cluster: FakeCluster, make: Make, mode: str, named: bool
-) -> None:
+def test_a_silent_leader_is_named_for_records_it_has(cluster: FakeCluster, make: Make, mode: str, named: bool) -> None:
     """Once, with the cure, by snapshot() and by the error of the record, too; for its own partitions alone."""
     producer = make(mode, **{"message.timeout.ms": 5_000})
     errors: list[Any] = []

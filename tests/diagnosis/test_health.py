@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import json
 import math
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -24,14 +23,14 @@ from tests.clusters import fake_cluster
 from tests.contract.support import poll_until, send_one
 
 WORKS = Health(ok=True, ready=True)
+Make = Callable[..., SafeProducer]
 
 
 cluster = fake_cluster({"t": 1})
 
 
 @pytest.fixture
-def make(cluster: FakeCluster) -> Iterator[Callable[..., SafeProducer]]:
-    """Make a producer that does not wait for its records at the end."""
+def make(cluster: FakeCluster) -> Iterator[Make]:
     made: list[SafeProducer] = []
 
     def build(mode: str = "auto") -> SafeProducer:
@@ -99,9 +98,7 @@ def test_brokers_that_nobody_reaches_make_it_unready(unreachable: dict[str, obje
 
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
-def test_a_silent_leader_makes_it_not_ok_until_it_is_back(
-    cluster: FakeCluster, make: Callable[..., SafeProducer], mode: str
-) -> None:
+def test_a_silent_leader_makes_it_not_ok_until_it_is_back(cluster: FakeCluster, make: Make, mode: str) -> None:
     """It stays ready: brokers were reached. A probe reads the same as JSON."""
     producer = make(mode)
     send_one(producer, "t", b"x")
@@ -179,34 +176,6 @@ def test_a_partition_that_flows_is_not_called_lost_between_two_deliveries(monkey
     assert losses.known(now)
 
 
-def test_a_fatal_error_comes_first(cluster: FakeCluster, plant_fatal: Callable[[SafeProducer], None]) -> None:
-    """Not ok, and not ready."""
-    producer = SafeProducer(config(cluster))
-    send_one(producer, "t", b"x")
-    plant_fatal(producer)
-    with pytest.raises(FatalError):
-        producer.produce("t", b"x")
-    told = producer.health()
-    assert (told.ok, told.ready, codes(told)) == (False, False, ["fatal"])
-    assert told.reasons[0].cure == "Close it and make a new one."
-    with contextlib.suppress(FatalError):
-        producer.close(0)
-
-
-def test_a_forked_child_is_told_to_make_its_own(cluster: FakeCluster) -> None:
-    """The parent's goes on."""
-    with SafeProducer(config(cluster)) as producer:
-        child = os.fork()
-        if not child:
-            try:
-                told = producer.health()
-                os._exit((told.ok, told.ready, codes(told)) != (False, False, ["forked"]))
-            finally:
-                os._exit(2)
-        assert os.waitpid(child, 0)[1] == 0
-        assert producer.health() == WORKS
-
-
 def test_records_that_are_refused_are_counted_whatever_their_codes() -> None:
     """Neighbours in a batch have another one: ten were never reached, and it was ok by turns."""
     losses = Losses(30.0)
@@ -227,7 +196,6 @@ def test_what_is_not_ok_is_told_where_there_are_many_reasons() -> None:
 
 @pytest.mark.parametrize("wrong", [-1, math.nan, math.inf, "30", None])
 def test_a_time_that_is_none_is_refused(cluster: FakeCluster, wrong: Any) -> None:
-    """With the argument, its value and the way out."""
     settings = config(cluster, **{"key.serializer": StringSerializer()})
     with SafeSerializingProducer(settings) as producer:
         assert producer.health(unresolved_for=1) == WORKS

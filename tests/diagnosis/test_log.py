@@ -83,7 +83,6 @@ def test_an_exception_is_printed_as_logging_prints_it(broken: BrokenFilter, caps
 
 
 def test_a_line_names_the_code_that_wrote_it(caplog: pytest.LogCaptureFixture) -> None:
-    """Not the module in between."""
     logger.warning("hello")
     assert caplog.records[0].filename == "test_log.py"
 

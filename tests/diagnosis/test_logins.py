@@ -24,7 +24,6 @@ def refuses(_: str) -> tuple[str, float]:
 
 
 def frames_of(error: BaseException) -> str:
-    """All locals of its traceback."""
     found, entry = "", error.__traceback__
     while entry is not None:
         found += "".join(str(value) for name, value in entry.tb_frame.f_locals.items() if name != "_")

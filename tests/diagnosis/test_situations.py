@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from safeproducer import FatalError, ForkedProducerError, ProducerClosedError, SafeProducer
+from safeproducer import FatalError, ForkedProducerError, Health, ProducerClosedError, SafeProducer
 from safeproducer.testing import FakeCluster
 from tests.situations import CASES, Case, Scene, play
 
@@ -42,20 +42,25 @@ def test_the_true_cause_is_told(played: Mapping[str, Future[None]], name: str) -
 
 
 ENDS = {
-    "fatal": (FatalError, "It met a fatal error and takes no more records; close it and make a new one."),
-    "closed": (ProducerClosedError, "This producer is closed; make a new one to produce again."),
-    "forked": (ForkedProducerError, "This producer was made before a fork and does not work in this process;"),
+    "fatal": (
+        FatalError,
+        "It met a fatal error and takes no more records; close it and make a new one.",
+        "Close it and make a new one.",
+    ),
+    "closed": (ProducerClosedError, "This producer is closed; make a new one to produce again.", None),
+    "forked": (ForkedProducerError, "This producer was made before a fork and does not work in this process;", None),
 }
 
 
 def check_end(producer: SafeProducer, end: str) -> None:
-    kind, sentence = ENDS[end]
+    kind, sentence, cure = ENDS[end]
     with pytest.raises(kind):
         producer.produce("t", b"x")
     health = producer.health()
     assert (producer.snapshot().state, health.ok, health.ready) == (end, end == "closed", False)
     assert [reason.code for reason in health.reasons] == [end]
     assert health.reasons[0].cure
+    assert cure in (None, health.reasons[0].cure)
     assert producer.explain().startswith(sentence)
 
 
@@ -78,7 +83,7 @@ def test_the_end_of_a_producer_is_told(plant_fatal: Callable[[SafeProducer], Non
             os._exit(1)
         if end == "forked":
             assert os.waitpid(child, 0)[1] == 0
-            assert producer.health().ok
+            assert producer.health() == Health(ok=True, ready=True)
         else:
             check_end(producer, end)
         with contextlib.suppress(FatalError):

@@ -27,7 +27,6 @@ def test_snapshot_counts_by_partition(producer: SafeProducer) -> None:
 
 
 def test_snapshot_is_a_frozen_value(producer: SafeProducer) -> None:
-    """What was returned does not change when the producer goes on."""
     taken = producer.snapshot()
     with pytest.raises(dataclasses.FrozenInstanceError):
         taken.accepted = 5  # type: ignore[misc]
@@ -37,7 +36,6 @@ def test_snapshot_is_a_frozen_value(producer: SafeProducer) -> None:
 
 
 def test_repr_says_who_where_and_how_much(producer: SafeProducer) -> None:
-    """The designed summary, before and after."""
     servers = producer.snapshot().bootstrap_servers
     send_one(producer, "snap", b"x")
     summary = "1 accepted, 1 delivered, 0 failed, 0 unresolved"

@@ -90,7 +90,6 @@ def test_sentences_are_made_for_who_asks_and_for_nobody_else(cluster: FakeCluste
 
 
 def test_throttle_times_are_shared_by_the_producers_of_a_process(cluster: FakeCluster, make: Make) -> None:
-    """A second producer of the same cluster holds what is for a broker that only the first has heard of."""
     first, second = make(), make()
     throttle(cluster, first)
     second.poll(0)
@@ -118,7 +117,6 @@ def test_a_leader_that_is_silent_from_the_start_keeps_no_other_back(cluster: Fak
 
 
 def test_passthrough_does_not_wait(cluster: FakeCluster) -> None:
-    """The off switch: everything goes to librdkafka at once, throttled or not."""
     producer = SafeProducer(
         {"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": "passthrough", "log_level": 0}
     )
@@ -210,7 +208,6 @@ def test_the_reason_is_known_before_the_sender_has_looked(make: Make) -> None:
 
 
 def test_max_block_waits_for_room(cluster: FakeCluster, make: Make) -> None:
-    """produce() into a full queue serves callbacks until there is room."""
     producer = make(**{"queue.buffering.max.messages": 10, "safeproducer.max.block.ms": 5000})
     reports: list[Any] = []
     for _ in range(50):

@@ -81,7 +81,6 @@ def test_hooks_are_called_in_the_order_given():
 
 
 def test_a_raising_hook_is_reported_once_and_switched_off(caplog: pytest.LogCaptureFixture):
-    """A hook that raises loses all its events, is reported once with its traceback, and the others go on."""
     before, bad, after = Counting(), Raising(ValueError("broken hook")), Counting()
     hooks = Hooks([before, bad, after])
     with caplog.at_level(logging.ERROR, logger="safeproducer"):

@@ -237,39 +237,35 @@ def test_late_offsets_are_committed_with_no_other_transaction(cluster: FakeClust
     group.close()
 
 
-def test_another_instance_is_not_written_over(cluster: FakeCluster) -> None:
+def test_another_instance_is_not_written_over(cluster: FakeCluster, producer: SafeProducer) -> None:
     """It has taken over while this one rested: this one ends for good, whether it has to renew its epoch or not."""
-    with SafeProducer(config(cluster)) as producer:
-        producer.init_transactions(PATIENCE)
-        cluster.lose_acks(1, api="EndTxn")
-        commit(producer, b"first")
-        with SafeProducer(config(cluster)) as other:
-            other.init_transactions(PATIENCE)
-            commit(other, b"of the other one")
-        for _ in range(2):
-            with pytest.raises(FatalError, match="another instance"):
-                producer.begin_transaction()
-        with pytest.raises(FatalError):
-            producer.produce("t", b"second")
-        assert producer.snapshot().state == "fatal"
+    cluster.lose_acks(1, api="EndTxn")
+    commit(producer, b"first")
+    with SafeProducer(config(cluster)) as other:
+        other.init_transactions(PATIENCE)
+        commit(other, b"of the other one")
+    for _ in range(2):
+        with pytest.raises(FatalError, match="another instance"):
+            producer.begin_transaction()
+    with pytest.raises(FatalError):
+        producer.produce("t", b"second")
+    assert producer.snapshot().state == "fatal"
     assert committed(cluster) == [b"first", b"of the other one"]
 
 
-def test_a_fence_is_fatal_and_renews_nothing(cluster: FakeCluster) -> None:
+def test_a_fence_is_fatal_and_renews_nothing(cluster: FakeCluster, producer: SafeProducer) -> None:
     """Also if an answer was lost in the same transaction."""
-    with SafeProducer(config(cluster)) as producer:
-        producer.init_transactions(PATIENCE)
-        producer.begin_transaction()
-        send_one(producer, "t", b"first")
-        cluster.cut()
-        with SafeProducer(config(cluster)) as other:
-            other.init_transactions(PATIENCE)
+    producer.begin_transaction()
+    send_one(producer, "t", b"first")
+    cluster.cut()
+    with SafeProducer(config(cluster)) as other:
+        other.init_transactions(PATIENCE)
+    with pytest.raises(FatalError):
+        producer.commit_transaction(PATIENCE)
+    for _ in range(2):
         with pytest.raises(FatalError):
-            producer.commit_transaction(PATIENCE)
-        for _ in range(2):
-            with pytest.raises(FatalError):
-                producer.begin_transaction()
-        assert cluster.transactions()["shop"].epoch == 2, "the abort of what was open, and the other instance"
+            producer.begin_transaction()
+    assert cluster.transactions()["shop"].epoch == 2, "the abort of what was open, and the other instance"
     assert committed(cluster) == []
 
 
@@ -286,23 +282,21 @@ def test_an_absent_coordinator_keeps_the_next_transaction_waiting(cluster: FakeC
     assert committed(cluster) == [b"first", b"second"]
 
 
-def test_what_was_left_is_reported_before_the_new_epoch(cluster: FakeCluster) -> None:
+def test_what_was_left_is_reported_before_the_new_epoch(cluster: FakeCluster, producer: SafeProducer) -> None:
     """Each record of a commit that was given up has its report, and callbacks run in begin_transaction()."""
     told: list[Any] = []
-    with SafeProducer(config(cluster)) as producer:
-        producer.init_transactions(PATIENCE)
-        cluster.hold_next("Produce", 9)
-        producer.begin_transaction()
-        producer.produce("t", b"left", on_delivery=lambda error, message: told.append(error))
-        with pytest.raises(TransactionUnknown):
-            producer.commit_transaction(0.5)
-        assert told == []
-        cluster.hold_next("Produce", 0)
-        producer.begin_transaction()
-        assert [error.outcome for error in told] == ["unknown"]
-        send_one(producer, "t", b"second")
-        cluster.release()
-        producer.commit_transaction(PATIENCE)
+    cluster.hold_next("Produce", 9)
+    producer.begin_transaction()
+    producer.produce("t", b"left", on_delivery=lambda error, message: told.append(error))
+    with pytest.raises(TransactionUnknown):
+        producer.commit_transaction(0.5)
+    assert told == []
+    cluster.hold_next("Produce", 0)
+    producer.begin_transaction()
+    assert [error.outcome for error in told] == ["unknown"]
+    send_one(producer, "t", b"second")
+    cluster.release()
+    producer.commit_transaction(PATIENCE)
     assert committed(cluster) == [b"second"]
     assert producer.snapshot().unresolved == 0
 
@@ -383,21 +377,21 @@ def test_without_the_rule_the_hole_is_there(cluster: FakeCluster, ends: str, mon
         producer.close()
 
 
-def test_lines_of_the_log_tell_of_each_loss(cluster: FakeCluster) -> None:
+def test_lines_of_the_log_tell_of_each_loss(cluster: FakeCluster, producer: SafeProducer) -> None:
     """Before the call returns that asked again."""
-    with SafeProducer(config(cluster)) as producer:
-        log: Any = engine_of(producer).native_producers.session_log
-        producer.init_transactions(PATIENCE)
-        for api in ("AddPartitionsToTxn", "Produce", "EndTxn"):
-            before = log.lost
-            cluster.lose_acks(1, api=api)
-            producer.begin_transaction()
-            producer.produce("t", b"")
-            producer.commit_transaction(PATIENCE)
-            assert log.lost > before, api
+    log: Any = engine_of(producer).native_producers.session_log
+    for api in ("AddPartitionsToTxn", "Produce", "EndTxn"):
+        before = log.lost
+        cluster.lose_acks(1, api=api)
+        producer.begin_transaction()
+        producer.produce("t", b"")
+        producer.commit_transaction(PATIENCE)
+        assert log.lost > before, api
 
 
-def test_a_commit_called_again_with_no_time_left_goes_on(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_called_again_with_no_time_left_goes_on(
+    cluster: FakeCluster, producer: SafeProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """librdkafka ended the process in one of nine tries, at the coordinator's answer: it had forgotten the commit."""
     serve, given = Calls.serve, list[float]()
 
@@ -407,17 +401,15 @@ def test_a_commit_called_again_with_no_time_left_goes_on(cluster: FakeCluster, m
         return serve(calls, call, *args)
 
     monkeypatch.setattr(Calls, "serve", noting)
-    with SafeProducer(config(cluster)) as producer:
-        producer.init_transactions(PATIENCE)
-        producer.begin_transaction()
-        producer.produce("t", b"first")
-        cluster.hold_next("EndTxn", 9)
-        for seconds in (1.2, 0):
-            with pytest.raises(TransactionUnknown):
-                producer.commit_transaction(seconds)
-        cluster.release()
-        producer.poll(0.5)  # the answer comes
-        producer.commit_transaction(PATIENCE)
+    producer.begin_transaction()
+    producer.produce("t", b"first")
+    cluster.hold_next("EndTxn", 9)
+    for seconds in (1.2, 0):
+        with pytest.raises(TransactionUnknown):
+            producer.commit_transaction(seconds)
+    cluster.release()
+    producer.poll(0.5)  # the answer comes
+    producer.commit_transaction(PATIENCE)
     assert committed(cluster) == [b"first"]
     assert given[0] <= 1.2
     assert given[1] == 1, "librdkafka's thread must have time to answer"

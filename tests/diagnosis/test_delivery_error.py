@@ -132,7 +132,6 @@ def test_the_text_of_not_written_says_what_to_do() -> None:
     ids=["copy", "deepcopy", "pickle"],
 )
 def test_copies_keep_every_field(copied: object) -> None:
-    """confluent_kafka's errors can be copied and pickled, so can these."""
     again = copied(FULL)  # type: ignore[operator]
     assert type(again) is DeliveryError
     assert fields(again) == fields(FULL)

@@ -11,7 +11,6 @@ from tests.contract.support import poll_until, send_one
 
 
 def test_snapshot_counts_by_partition(producer: SafeProducer) -> None:
-    """Records with a partition and records without one end up on the partition that took them."""
     producer.produce("snap", b"x", partition=2)
     producer.produce("snap", b"x", partition=2)
     producer.produce("snap", b"x", key=b"k")
@@ -45,7 +44,6 @@ def test_repr_says_who_where_and_how_much(producer: SafeProducer) -> None:
 
 
 def test_explain_says_why_records_wait_and_what_to_do(unreachable: dict[str, object]) -> None:
-    """A broker that does not answer is named, with the setting to check."""
     producer = SafeProducer(unreachable)
     assert producer.explain() == "Nothing waits: 0 record(s) delivered, 0 failed."
     producer.produce("snap", b"x")

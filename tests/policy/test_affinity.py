@@ -62,8 +62,6 @@ def test_the_keys_of_a_lane_that_is_no_more_are_free() -> None:
 
 
 def test_a_step_takes_the_same_time_however_much_is_bound() -> None:
-    """Binding and releasing among 200 000 keys takes no longer than among a few, but for the noise of the machine."""
-
     def seconds(bound: int) -> float:
         keys = Affinity()
         for number in range(bound):

@@ -60,7 +60,6 @@ def placed(bootstrap: str, name: str, records: list[bytes | None]) -> list[int]:
 
 @pytest.mark.parametrize("name", HASHING)
 def test_keys_go_where_librdkafka_sends_them(bootstrap: str, name: str) -> None:
-    """Short, long, binary and text keys reach the partition that is computed here."""
     choose = partitioner(name)
     expected = [choose(key, PARTITIONS) for key in KEYS]
     assert set(expected) == set(range(PARTITIONS))

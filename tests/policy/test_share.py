@@ -10,7 +10,6 @@ limits = st.integers(1, 1000)
 
 @given(limits, st.lists(st.integers(0, 3), max_size=3000))
 def test_no_group_takes_what_is_left_for_others(limit: int, asks: list[int]) -> None:
-    """Greedy groups end at half of the buffer at most while the others take nothing, and the buffer never overflows."""
     held = [0, 0, 0, 0]
     for group in asks:
         if has_share(held[group], sum(held), limit, others=True):

@@ -52,7 +52,6 @@ def test_without_a_known_leader_the_latest_deadline_counts(throttle: Throttle) -
 
 
 def test_an_episode_is_told_once(throttle: Throttle) -> None:
-    """Announcements go on being one episode until the broker was quiet for a minute."""
     assert throttle.announce(1, 2.0, now=10.0)
     assert not throttle.announce(1, 2.0, now=12.1)
     assert throttle.announce(2, 1.0, now=12.2)
@@ -73,7 +72,6 @@ def test_a_time_that_is_no_wait_changes_nothing(seconds: float, throttle: Thrott
 
 
 def test_brokers_that_are_quiet_are_forgotten(throttle: Throttle) -> None:
-    """A cluster that replaces its brokers for years leaves nothing behind."""
     for number in range(10_000):
         throttle.announce(number, 1.0, now=float(number))
     assert len(throttle._known.deadlines) <= QUIET + 2

@@ -92,7 +92,6 @@ def test_each_delivered_record_ends_one_span_with_its_place_in_the_log(tracing: 
 
 
 def test_a_span_lasts_until_the_report(tracing: Tracing, make: Make):
-    """With 300 ms to the broker a span lasts at least that long, and none has ended when produce() returns."""
     producer = make(tracing.hook, test_mock_broker_rtt=300)
     producer.list_topics("orders", timeout=DEADLINE)  # not part of what is measured
     producer.produce("orders", b"v")
@@ -122,7 +121,6 @@ def test_a_consumer_finds_the_spans_context_in_the_headers(tracing: Tracing, mak
 
 @pytest.mark.parametrize("given", [[("a", b"1"), ("b", "2")], {"a": b"1", "b": "2"}, [], {}, None])
 def test_the_callers_headers_are_never_touched(tracing: Tracing, make: Make, given: Any):
-    """A list or dict that the caller uses again for the next record stays as it was."""
     producer = make(tracing.hook)
     before = copy.deepcopy(given)
     for _ in range(3):
@@ -285,7 +283,6 @@ def test_logging_through_the_producer_it_reports_on_ends(make: Make):
 
 
 def test_a_full_queue_while_logging_does_not_recurse(make: Make):
-    """A handler whose own produce() raises inside the logging call of a refused record stops there."""
     calls: list[str] = []
 
     def handler(logger: object, level: str, event: dict[str, Any]) -> dict[str, Any]:

@@ -446,7 +446,6 @@ def test_a_duration_is_from_produce_to_the_end(mode: str, only_errors: bool) -> 
 
 @pytest.mark.parametrize("mode", ["auto", "held", "passthrough"])
 def test_a_failed_record_is_measured_once(mode: str) -> None:
-    """With its error, wherever it waited."""
     collector = Collector(durations=1)
     with down(collector.hook, **{"safeproducer.mode": mode, "message.timeout.ms": 1000}) as producer:
         for _ in range(7):
@@ -460,7 +459,6 @@ def test_a_failed_record_is_measured_once(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["auto", "held"])
 def test_a_record_that_its_leader_refuses_is_measured_once(mode: str) -> None:
-    """Not as a delivered one, too."""
     collector = Collector(durations=1)
     with FakeCluster(1) as cluster:
         cluster.create_topic("a", 1, config={"max.message.bytes": "1000"})
@@ -475,7 +473,6 @@ def test_a_record_that_its_leader_refuses_is_measured_once(mode: str) -> None:
 
 @pytest.mark.parametrize("durations", [0, 1 / 64])
 def test_a_sample_costs_no_route(cluster: FakeCluster, durations: float) -> None:
-    """produce() is the native call's with metrics."""
     with producer_of(cluster, OpenTelemetryMetrics(durations=durations)) as producer:
         assert inside.engine_of(producer).route.observed is None
 

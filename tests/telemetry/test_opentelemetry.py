@@ -84,7 +84,6 @@ def delivered(tracing: Tracing, sent: Record) -> Record:
 
 
 def test_names_are_those_of_the_installed_conventions():
-    """Every attribute name equals the one in the semantic conventions, whose version the schema URL names."""
     expected = {
         "SYSTEM": names.MESSAGING_SYSTEM,
         "OPERATION_NAME": names.MESSAGING_OPERATION_NAME,
@@ -162,7 +161,6 @@ def test_a_transaction_of_an_exporter_is_no_span(tracing: Tracing):
 
 
 def test_the_attributes_for_samplers_are_there_at_the_start():
-    """A sampler sees topic, partition, system, operation and server when the span is created, as conventions ask."""
     seen: dict[str, Any] = {}
 
     class Sampler(type(ALWAYS_OFF)):  # type: ignore[misc]
@@ -205,7 +203,6 @@ def test_keys_values_and_headers_stay_out_of_spans(tracing: Tracing):
 
 
 def test_a_failed_delivery_ends_with_librdkafkas_error_name(tracing: Tracing):
-    """A report with an error sets status ERROR, error.type and the partition if known, and no offset."""
     for partition in (-1, 2):
         sent = accepted(tracing)
         tracing.hook.record_resolved(sent, KafkaError(KafkaError._MSG_TIMED_OUT), report(partition, -1001))
@@ -257,7 +254,6 @@ def test_the_parent_is_the_span_current_at_produce(tracing: Tracing):
 @pytest.mark.parametrize("carried", [TRACEPARENT, TRACEPARENT.encode()])
 @pytest.mark.parametrize("name", ["traceparent", b"traceparent"])
 def test_a_context_the_record_carries_is_kept_and_linked(tracing: Tracing, name: Any, carried: HeaderValue):
-    """A record that already has a creation context keeps its headers; the span links to it, with kind CLIENT."""
     headers: list[tuple[str, HeaderValue]] = [(name, carried), ("a", b"1")]
     sent = delivered(tracing, record(headers=list(headers)))
     (span,) = tracing.ended
@@ -269,7 +265,6 @@ def test_a_context_the_record_carries_is_kept_and_linked(tracing: Tracing, name:
 
 @pytest.mark.parametrize("garbage", ["", "not-a-context", b"\xff\xfe", None, "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
 def test_an_unreadable_context_is_replaced(tracing: Tracing, garbage: HeaderValue):
-    """A traceparent nobody can read does not stay in front of the real one; other headers keep their order."""
     sent = delivered(tracing, record(headers=[("a", b"1"), ("traceparent", garbage), ("b", None)]))
     (span,) = tracing.ended
     assert span.kind is SpanKind.PRODUCER
@@ -278,7 +273,6 @@ def test_an_unreadable_context_is_replaced(tracing: Tracing, garbage: HeaderValu
 
 @pytest.mark.parametrize("headers", [[("a",)], [("a", b"1", 2)], [1], [(["a"], b"1")], [("traceparent", 7)], ["ab"]])
 def test_malformed_headers_are_left_to_produce(tracing: Tracing, headers: list[Any]):
-    """Headers that produce() is about to refuse do not break the hook, and reach produce() as they are."""
     sent = accepted(tracing, record(headers=list(headers)))
     tracing.hook.record_refused(sent, TypeError("headers"))
     assert attributes(tracing.ended[0])["error.type"] == "TypeError"
@@ -369,7 +363,6 @@ def test_producers_that_share_a_hook_are_told_apart(tracing: Tracing):
 
 
 def test_two_hooks_keep_their_spans_apart(tracing: Tracing):
-    """Each hook finds its own span in the record; the second one links to what the first one injected."""
     other = Tracing()
     sent = record()
     for one in (tracing, other):

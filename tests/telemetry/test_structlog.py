@@ -184,8 +184,6 @@ def test_lost_records_and_fatal_errors_are_logged_even_inside_a_logging_call(log
 
 
 def test_a_nested_event_leaves_the_guard_of_the_outer_call_in_place(log: Log):
-    """After an event that is logged inside a logging call, the outer call is still guarded."""
-
     def handler() -> None:
         log.then = lambda: None
         log.hook.records_lost(RecordsLost(INFO, "garbage collection", 7))

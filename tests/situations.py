@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from safeproducer import Health, HoldReason, SafeProducer
 from safeproducer.errors import FatalError
-from tests.exported import Exported
+from tests.exported import BLAMES, Exported
 from tests.producer_ids.test_producer_id_quota import use_up
 
 LONG = 10.0
@@ -176,6 +176,7 @@ class Case:
     over: str = "Nothing waits"
     brokers: int | None = 2
     fake: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
     asked: tuple[str, int] | None = None
     held: str = ""
 
@@ -190,6 +191,7 @@ def play(case: Case, scene: Scene) -> None:
     logger = logging.getLogger("safeproducer")
     logger.addHandler(scene.log)
     try:
+        scene.config.update(case.config)
         case.begin(scene)
         scene.exported.begin()
         begun_at = time.monotonic()
@@ -250,6 +252,7 @@ def _while_it_lasts(case: Case, scene: Scene, producer: SafeProducer) -> None:
         allowed = [*case.marks.split(", "), *["poll"] * case.lost]
         wrong = [mark for mark, words in MARKS.items() if mark not in allowed and re.search(words, cause)]
         assert not wrong, (wrong, text)
+        assert {BLAMES[row.reason] for row in rows if row.reason in BLAMES} <= {*allowed}, rows
         complete = _complete(case, cause, rows, health)
         scene.exported.agree(scene.producers, f"{case.marks}, {case.before}")
         if known and ((before and producer.snapshot().unresolved) or (case.lost and case.code is None)):
@@ -268,12 +271,12 @@ def _while_it_lasts(case: Case, scene: Scene, producer: SafeProducer) -> None:
 
 
 def _complete(case: Case, cause: str, rows: Any, health: Health) -> bool:
-    codes = {row.reason and row.reason.value for row in rows}
+    codes = {row.reason.value for row in rows if row.reason}
     reasons = {reason.code for reason in health.reasons}
     cures = cause + " ".join(reason.cure or "" for reason in health.reasons)
     return (
         re.search(case.says, cause) is not None
-        and (case.code is None or case.code in codes)
+        and (case.code is None or codes == {case.code})
         and (not case.health or case.health in reasons)
         and (health.ok, health.ready) == (case.ok, case.ready)
         and case.cure in cures
@@ -483,6 +486,16 @@ _KEYED = {"safeproducer.mode": "held", "safeproducer.ordering": "key", "safeprod
 _pause_1 = operator.methodcaller("pause", 1)
 _silent_leader = partial(Case, code="leader_silent", health="leader_silent", cure=_LEADER_CURE)
 _unreached = partial(Case, health="client_error", ready=False, error="within message.timeout.ms")
+_no_id = partial(
+    Case,
+    _fails(14, "InitProducerId", warm=False),
+    "wait: no broker (gives|has given) this client a producer ID.*answers with errors that librdkafka tries again",
+    "coordinator",
+    health="coordinator",
+    lasts=6.0,
+    end=_works_again,
+    logs="a producer ID.*answers with errors",
+)
 CASES = {
     "throttled": Case(_throttled, "broker 1, its leader, throttles", "throttle", code="throttled", health="throttled",
         ok=True, cure="Produce less"),
@@ -554,8 +567,8 @@ CASES = {
     "leader is none": Case(_fails(6), "NOT_LEADER_OR_FOLLOWER", "silent, refused", health="refusing",
         cure="the cluster says that it leads", never="NOT_ENOUGH_REPLICAS", end=_works_again,
         logs=r"NOT_LEADER_OR_FOLLOWER"),
-    "no producer ID": Case(_fails(14, "InitProducerId", warm=False), "gives this client a producer ID", "coordinator",
-        health="coordinator", end=_works_again, logs=r"a producer ID"),
+    "no producer ID": _no_id(),
+    "no producer ID, held": _no_id(config={"safeproducer.mode": "held"}),
     "slow broker": Case(_once(lambda control: control.delay(1.5, broker=1), sends=True, **{"linger.ms": 0}),
         r"broker 1 takes \d\.\d s for each answer, and so for acknowledgements of t \[0\]",
         "slow, lanes, far", health="slow", ok=True, cure="Look at that broker's load and disks", lasts=4.0,

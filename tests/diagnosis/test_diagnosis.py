@@ -698,28 +698,6 @@ def test_no_broker_is_blamed_for_an_id_by_statistics_that_are_old() -> None:
     assert [coordinating({}, {0: each}, 103.0) is not None for each in (old, lasts)] == [False, True]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_producer_that_gets_no_id_blames_no_leader(
-    cluster: FakeCluster, make: Make, caplog: pytest.LogCaptureFixture, mode: str
-) -> None:
-    """No record was sent: leaders were called silent."""
-    cluster.fail_next("InitProducerId", 14, n=10**6)
-    producer = make(mode, warm=False)
-
-    send = partial(producer.produce, "t", b"x", partition=0)
-    named = "no broker (gives|has given) this client a producer ID.*answers with errors that librdkafka tries again"
-    until(producer, lambda: re.search(named, said(producer)), send)
-    for told in during(producer, 6.0, send):
-        assert re.search(f"wait: {named}", told), producer.explain()
-        assert "acknowledges nothing" not in told
-        assert HoldReason.LEADER_SILENT not in {row.reason for row in producer.snapshot().partitions}
-    assert codes(producer) >= {"coordinator"}
-    assert "leader_silent" not in codes(producer)
-    assert re.search(named, caplog.text)
-    end_faults(cluster)
-    is_over(producer)
-
-
 @pytest.mark.parametrize("bootstrap", ["advertises", "127.0.0.1:1"])
 def test_records_that_wait_for_a_broker_that_is_not_reached_are_counted_as_that(
     cluster: FakeCluster, make: Make, monkeypatch: pytest.MonkeyPatch, bootstrap: str

@@ -30,6 +30,7 @@ from safeproducer.settings.config import parse
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.fake.handlers import metadata
 from safeproducer.testing.fake.state.sasl import Credentials
+from tests import served
 from tests.contract.support import wait_until
 from tests.inside import engine_of
 
@@ -101,7 +102,7 @@ def during(producer: SafeProducer, seconds: float, send: Callable[[], object], *
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         send()
-        producer.poll(0.05)
+        served.rest(producer, 0.05)
         yield said(producer, *asked)
 
 

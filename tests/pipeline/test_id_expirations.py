@@ -179,7 +179,7 @@ def test_a_user_who_may_not_read_configs_is_told_by_explain(rig: Rig) -> None:
     rig.brokers.says[1] = None
     rig.look(61)
     current = rig.expirations.current
-    assert (current.seconds, current.source) == (DAY, ToldBy.ASSUMED)
+    assert (current.seconds, current.said) == (DAY, "a day, Kafka's default, is assumed")
     (note,) = rig.expirations.notes()
     for part in ("broker(s) 1", "CLUSTER_AUTHORIZATION_FAILED", "a day", "safeproducer.expiry.ms"):
         assert part in note

@@ -264,7 +264,7 @@ def test_lanes_with_metadata_of_any_age_agree() -> None:
     run(LanesMachine)
 
 
-BY_RANK = cluster_view, client_reports
+BY_RANK = cluster_view, cluster_metadata
 """Numbers of partitions, and leader epochs."""
 PLANTED: dict[str, tuple[tuple[object, ...], str, object]] = {
     "youngest not taken": (BY_RANK, "supersedes", lambda *_: True),

@@ -11,7 +11,7 @@ from safeproducer.pipeline.cluster import asker
 from safeproducer.pipeline.cluster.asker import Asker
 from safeproducer.pipeline.cluster.cluster_view import ClusterView
 from safeproducer.pipeline.cluster.windows import Windows
-from safeproducer.policy.client_reports import PartitionMetadata
+from safeproducer.policy.cluster_metadata import PartitionMetadata
 from safeproducer.policy.throttle import Throttle
 from safeproducer.policy.types import DIRECT_LANE, TopicPartition
 from safeproducer.policy.window import Announcement, Source, Window

@@ -10,7 +10,7 @@ import pytest
 from safeproducer.pipeline import closing, reuse
 from safeproducer.pipeline.lanes.direct_lane import DirectLaneCounts
 from safeproducer.pipeline.lanes.native_producers import Relay
-from safeproducer.pipeline.reuse import Left, Parking
+from safeproducer.pipeline.reuse import ParkedProducers, Parking
 from safeproducer.testing import FakeCluster
 from tests.pipeline import test_direct_lane_counts, test_parking
 from tests.producer_ids import test_reuse
@@ -40,7 +40,8 @@ def counts_go_over(*_: Any) -> None:
 
 PLANTED: dict[str, tuple[Check, Any, str, Any]] = {
     "the relay keeps its owner": (nobody_hears_of_others, Relay, "belong_to", lambda self, owner: None),
-    "nobody serves what is parked": (test_reuse.test_memory_is_flat_while_parked, Left, "serve", lambda self: True),
+    "nobody serves what is parked": (test_reuse.test_memory_is_flat_while_parked,
+        ParkedProducers, "serve", lambda self: True),
     "records under way do not matter": (test_reuse.test_one_that_is_collected_with_records_under_way_is_not_parked,
         reuse, "_all_delivered", lambda engine: True),
     "backlogs begin anew": (counts_go_over, DirectLaneCounts, "taken_over",

@@ -91,7 +91,7 @@ BUGS: dict[str, tuple[type, str, Any, Callable[[], object]]] = {
         unit(units.test_no_lock_is_held_while_a_hook_runs)),
     "a hook that produces is told for ever": (Gate, "_tell_of", telling_for_ever,
         unit(units.test_a_hook_that_produces_is_not_told_of_that)),
-    "a batch lane takes what waited": (Holds, "waited_for_id", lambda *_: False,
+    "a batch lane takes what waited": (HoldFacts, "waited_for_id", lambda *_: False,
         once(paths.test_far_from_its_brokers_what_waited_leaves_by_the_native_producer_of_the_permit)),
     "each record passes the gate": (Route, "enter", staying_gated,
         once(paths.test_a_permit_is_asked_for_with_the_first_record, "auto")),

@@ -120,6 +120,12 @@ class Columns:
         """The oldest timestamp in milliseconds, NOW if no row has one."""
         return NOW if self.timestamp is None else pc.min(self.milliseconds()).as_py() or NOW
 
+    def flat_headers(self) -> tuple[Any, Any, Any]:
+        """How many headers each row has; names and contents of all of them, in their order. No UTF-8 is null."""
+        counts = pc.fill_null(pc.list_value_length(self.headers), 0).to_numpy()
+        names, contents = pc.list_flatten(self.headers).flatten()
+        return counts, utf8(_plain(names).cast(pa.large_string())), _binary(_plain(contents))
+
     def all_headers(self) -> Iterator[list[Header] | None]:
         """The headers of each row, in their order; None where there are none. A name may be None: see row_check.
 
@@ -135,10 +141,9 @@ class Columns:
 
     def _headers_of_rows(self, each: Sequence[Iterable[Header]] | None) -> Iterator[list[Header] | None]:
         if each is None:
-            names, contents = pc.list_flatten(self.headers).flatten()
-            pairs = zip(_one_by_one(utf8(names)), _one_by_one(_binary(_plain(contents))), strict=True)
-            lengths = pc.list_value_length(self.headers).to_pylist()
-            return (list(islice(pairs, length)) if length else None for length in lengths)
+            counts, names, contents = self.flat_headers()
+            pairs = zip(_one_by_one(names), _one_by_one(contents), strict=True)
+            return (list(islice(pairs, count)) if count else None for count in counts.tolist())
         rows: Iterator[Any] = map(list, zip(*each, strict=True))
         if all(isinstance(one, repeat) for one in each):
             return repeat(next(rows, None), self.rows)
@@ -149,12 +154,10 @@ class Columns:
         many."""
         if self.headers is None:
             return []
-        lengths = pc.list_value_length(self.headers)
-        names, contents = pc.list_flatten(self.headers).flatten()
-        number = pc.max(lengths).as_py() or 0
-        if lengths.null_count or number * self.rows != len(names):
+        counts, names, contents = self.flat_headers()
+        number, columns = int(counts.max(initial=0)), list[Iterable[Any]]()
+        if number * self.rows != len(names):
             return None
-        names, contents, columns = utf8(names), _binary(_plain(contents)), list[Iterable[Any]]()
         for first in range(number):
             at = pa.array(np.arange(first, len(names), number))
             name, content = names.take(at), contents.take(at)

@@ -14,7 +14,7 @@ from safeproducer.kafka.arguments import is_no_name
 from safeproducer.kafka.native import KafkaError
 from safeproducer.runtime import clock
 from safeproducer.spark import errors
-from safeproducer.spark.columns import ANY_PARTITION, Columns, Header, utf8
+from safeproducer.spark.columns import ANY_PARTITION, Columns, Header
 
 BATCH_HEADER = 61
 """Bytes of a batch in Kafka's log before its first record."""
@@ -126,8 +126,7 @@ def _of_topics(columns: Columns, names: Iterable[str], mask: Any = None) -> list
 
 
 def _nowhere(columns: Columns, topic: str | None, facts: Mapping[str, TopicFacts]) -> Iterator[Found]:
-    column = columns.partition
-    if column is None:
+    if (column := columns.partition) is None:
         return
     fewest = min((one.partitions for one in facts.values() if one.absent is None), default=0)
     for row in _where(pc.or_(pc.less(column, 0), pc.greater_equal(column, fewest))):
@@ -140,14 +139,13 @@ def _nowhere(columns: Columns, topic: str | None, facts: Mapping[str, TopicFacts
 def _with_wrong_header_name(columns: Columns, topic: str | None) -> Iterator[Found]:
     if columns.headers is None:
         return
-    names = utf8(pc.list_flatten(columns.headers).flatten()[0])
+    counts, names, _ = columns.flat_headers()
     for wrong, cause in (
         (names.is_null(), errors.HEADER_WITHOUT_NAME),
         (pc.match_substring(names, "\0"), errors.HEADER_NAME_WITH_NUL),
     ):
         if where := _where(wrong):
-            parents = pc.list_parent_indices(columns.headers)
-            for row in sorted(set(parents.take(pa.array(where)).to_pylist())):
+            for row in np.unique(np.repeat(np.arange(columns.rows), counts)[where]).tolist():
                 yield Found(row, *_of(columns, topic, row), None, None, cause)
 
 
@@ -179,7 +177,10 @@ def _too_large(
     limits = [one.max_bytes for one in facts.values() if one.max_bytes is not None]
     size = columns.size
     if columns.headers is not None:
-        size = pc.add(size, _header_bound(columns.headers))
+        counts, *fields = columns.flat_headers()
+        each = pc.add(*(pc.fill_null(pc.binary_length(field), 0) for field in fields)).to_numpy() + 10  # at least
+        of_rows = np.bincount(np.repeat(np.arange(columns.rows), counts), each, columns.rows)
+        size = pc.add(size, pa.array(of_rows.astype(np.int64)))
     if columns.ids is not None:
         size = pc.add(size, pc.add(pc.fill_null(pc.binary_length(columns.ids), 0), _ID_OVERHEAD))
     suspect = min([message_max, *limits]) - RECORD_OVERHEAD - BATCH_HEADER
@@ -196,14 +197,6 @@ def _too_large(
         for taken, limit in zip(sizes, (message_max, of_topic), strict=True):
             if limit is not None and taken > limit:
                 yield Found(row, name, number, taken, limit, errors.ROW_TOO_LARGE)
-
-
-def _header_bound(headers: Any) -> Any:
-    """At least what the headers of each row take."""
-    names, contents = pc.list_flatten(headers).flatten()
-    each = pc.add(*(pc.fill_null(pc.binary_length(it.cast(pa.large_binary())), 0) for it in (names, contents)))
-    parents, sizes = pc.list_parent_indices(headers).to_numpy(), pc.add(each, 10).to_numpy()
-    return pa.array(np.bincount(parents, sizes, len(headers)).astype(np.int64))
 
 
 def message_bytes(key: bytes | None, value: bytes | None, headers: list[Header] | None) -> int:

@@ -50,6 +50,18 @@ def test_fixed_size_binary(cluster: FakeCluster, options: MakeOptions) -> None:
     assert [record.value for record in log(cluster)] == [None, b"ab"]
 
 
+@pytest.mark.parametrize(("name", "content"), [*zip(STRING, BINARY, strict=True)], ids=str)
+def test_every_form_of_headers(
+    name: pa.DataType, content: pa.DataType, cluster: FakeCluster, options: MakeOptions
+) -> None:
+    """A mask may say that a list is null, and anything may be behind it."""
+    fields = [pa.array(["h", "not this", "ä"], name), pa.array([b"\xff", b"", None], content)]
+    pairs, masked = pa.StructArray.from_arrays(fields, ["key", "value"]), pa.array([False, True, False])
+    headers = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), pairs, mask=masked)
+    write_task([batch([b"1", b"2", b"3"], headers=headers)], options(), TASK)
+    assert [record.headers for record in log(cluster)] == [(("h", b"\xff"),), (), (("ä", None),)]
+
+
 COLUMNS = ("key", "partition", "headers", "timestamp")
 SETS = [names for count in range(5) for names in combinations(COLUMNS, count)]
 TIME = datetime(2026, 3, 29, 1, 30, tzinfo=UTC)

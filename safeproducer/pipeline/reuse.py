@@ -68,7 +68,8 @@ class ParkedProducers:
     """The native producers of one SafeProducer while nobody owns them. One thread at a time, which holds `served`.
 
     - `lanes`: native producers, each with its log if it has one. The first is the direct lane's if there is one.
-    - `distance`: round trip to brokers, in seconds. `id_expiration`: for how long those remember their producer IDs.
+    - `distance`: round trip to brokers, in seconds, 0 where it is not long for sure, as on a busy machine.
+    - `id_expiration`: for how long brokers remember their producer IDs.
     - `counts`: of what the direct lane has been given.
     - `seconds`: for how long it is kept, `until` then.
     - `patience`: for how long a constructor waits for it. One that was waited for in vain delays no other one.
@@ -308,7 +309,8 @@ def parkable(engine: Engine) -> ParkedProducers | None:
     lanes += [(lane.client.native, lane.log) for lane in wrote]
     if not (lanes and all(lane.is_sound for lane in (direct, *wrote) if lane is not None)):
         return None
-    expirations, ended, distance = engine.questions.expirations, _ended(engine), holds.round_trip.seconds
+    expirations, ended, round_trip = engine.questions.expirations, _ended(engine), holds.round_trip
+    distance = round_trip.seconds if round_trip.long else 0.0
     known, counts = expirations.known, None if direct is None else direct.counts
     return ParkedProducers(
         Key.of(settings), settings.cluster, settings.ids.reuse, lanes, distance, known, ended, counts

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from safeproducer import DeliveryError, FatalError, ProducerClosedError, SafeProducer
+from safeproducer.kafka.statistics import BrokerStatistics, Statistics
 from safeproducer.pipeline import reuse
 from safeproducer.pipeline.reuse import Parking
+from safeproducer.policy.types import DIRECT_LANE
 from safeproducer.runtime.patience import Patience
 from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
@@ -457,6 +459,22 @@ def test_far_from_the_brokers_batch_lanes_go_over(cluster: FakeCluster) -> None:
         assert following.close()
         del following
     assert ids(cluster) == known
+
+
+def test_one_late_answer_makes_the_next_owner_no_lane(cluster: FakeCluster) -> None:
+    """A busy machine makes any round trip late, and a batch lane is one more producer ID."""
+    first = SafeProducer(config(cluster))
+    send(first)
+    engine, native = engine_of(first), native_of(first)
+    late = Statistics(time.monotonic(), 1, 0, 0, 0, {1: BrokerStatistics("", "UP", 0, 9, 9, 0.09)}, {})
+    round_trip = engine.updates.holds.round_trip
+    engine.sender.run(lambda: round_trip.update(DIRECT_LANE, late))
+    engine.sender.run(lambda: round_trip.measure(time.monotonic() + 1))
+    assert (round_trip.seconds, round_trip.long) == (0.09, False)
+    first.close()
+    second = SafeProducer(config(cluster))
+    assert native_of(second) is native
+    assert not engine_of(second).updates.holds.far
 
 
 def test_lanes_go_over_together(cluster: FakeCluster) -> None:

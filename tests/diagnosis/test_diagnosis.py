@@ -74,7 +74,7 @@ def make(cluster: FakeCluster) -> Iterator[Make]:
 
 
 def end_faults(cluster: FakeCluster) -> None:
-    cluster._call(cluster._state.faults._errors.clear)
+    cluster._call(cluster._state.faults._counted["error"].clear)
 
 
 def until(producer: SafeProducer, true: Callable[[], object], send: Callable[[], object] = bool) -> float:

@@ -46,7 +46,7 @@ def _record(kept: Path, jars: Sequence[Path], features: Path, options: Sequence[
             node = Node(1, ports, log_dir, properties=properties, jars=jars, java_options=recording)
             try:
                 node.start()
-                node.stop()
+                node.stop(300)  # it writes the archive, which takes long on a busy machine
                 if partial.is_file():
                     partial.rename(kept)
                 return

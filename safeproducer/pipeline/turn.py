@@ -210,7 +210,7 @@ class Turns:
     # --- rest ---------------------------------------------------------------------------------------------------------
 
     def _rest(self, now: float, due: float) -> float:
-        """A whole turn found the next thing to do at `due`, beside looks at the lanes; until when to sleep."""
+        """Until when to sleep: at `due` there is something to do, beside looks at the lanes."""
         # Turns were half of what an idle producer cost. But who sleeps long notices late what comes without a ring: a
         # deadline, a leader that forgets the producer. So it sleeps long only while nothing is under way, and first
         # batches are on probation behind it.

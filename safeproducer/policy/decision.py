@@ -1,9 +1,10 @@
 """Whether the next records of a partition leave now, and by which lane: facts in, a decision out.
 
 Pure: the caller says how things are, with `now` in seconds of any monotonic clock. RULES is the one order of the
-reasons to hold: the first rule counts that closes the partition's path and applies. Two places add to it.
+reasons to hold: the first rule counts that closes the partition's path and applies. Three places add to it.
 `HoldFacts.waits_for()` shows a missing topic before all rules, and a silent leader instead of a wait for its answer.
-`Dispatcher._send_directly()` asks a partition's probation record by record.
+`Dispatcher._send_directly()` asks a partition's probation record by record. `Inspection._inside()` says why records
+wait that librdkafka has.
 """
 
 from __future__ import annotations
@@ -52,10 +53,13 @@ class LaneFacts(NamedTuple):
       `pinned`: the outcome of a record that was in a batch lane is unknown.
     - `many`: partitions are many for the brokers, and wait for connections: no lane is made for a throttle time.
     - `prefers_batches`: the round trip is long, a batch lane is ready, and the next record came after the permit.
+    - `id_rejected`: a quota on producer IDs rejected it. `starting`, `paced`: what waits is on probation, or waits for
+      a batch lane that is being made.
     - `gaps`: sequence numbers of some partition may have a gap.
     - `emptied`: the lane has nothing of it; `batch_lane`: one can be had. Asked only for a change of path.
 
-    Of batch lanes alone: `wanted`: how many there should be; `limited`: for want of permits.
+    Of batch lanes alone: `wanted`: how many there should be; `limited`: there are fewer for want of permits.
+    `keys_wait`: the keys that wait are bound to lanes that are full. `busy`: each lane is; `lanes_come`: one is made.
     """
 
     draining: bool = False
@@ -106,15 +110,16 @@ class BatchFacts(NamedTuple):
 
 
 class PartitionFacts(NamedTuple):
-    """A partition at one look. What was not asked is as where nothing holds records back.
+    """A partition at one look. What was not asked is as where nothing holds records back, but for `must_batch`: without
+    facts of the direct lane the partition takes a batch lane.
 
     - `node`: the leader, None while unknown. `probing`: it gets as much as one batch at a time (`Throttle.probes`). By
       position: the fields of `Leader` are first, `batch` is last.
     - `id_at`: when the producer may get its first ID, None once it has; `asks_at`: when it is asked for again.
     - `apart_until`: it, or its topic, made one native producer after the other fail, and waits alone.
     - `rejected`: a quota rejected a batch, which goes first.
-    - `unknown`: no broker has told of the topic that they wait for, or records without a partition come first; or they
-      name none, and lanes differ in how many there are.
+    - `unknown`: no broker has told of the topic, or records without a partition are before these; or these name none,
+      and lanes differ in how many partitions the topic has.
     - `only_batch_lanes`: no direct lane. `must_batch`: that, or it must follow others. `wishes`: what may end the wait.
     """
 
@@ -145,8 +150,8 @@ class Hold(NamedTuple):
     again: float = NEVER
 
     def lasts(self, leader: int | None, now: float) -> bool:
-        """Whether it can be the reason now, and no other's word until somebody looks again: its time may be over, or it
-        may be any broker's throttle time, and now the partition's own leader is known."""
+        """Whether the noted reason still holds: its time is not over, and it is not any broker's throttle time now that
+        the leader is known."""
         own = self.reason is not Why.THROTTLED or self.node is not None or leader is None
         return own and (self.until is None or self.until > now)
 

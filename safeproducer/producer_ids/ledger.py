@@ -65,7 +65,10 @@ _open: set[weakref.ref[FileIO]] = set()
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Up to when the hour is used, by both clocks, and how many permits were counted; 0 for `boot_id`: not known."""
+    """Up to when the hour is used up, by both clocks, and how many permits were counted; 0 for `boot_id`: not known.
+
+    Each permit moves that time on by 3600 s / rate: `policy/permits.py`.
+    """
 
     boot_id: int
     until: Times
@@ -127,7 +130,10 @@ forks.in_child(_in_child)
 
 
 def _write(copy: FileIO, header: bytes, lines: bytes, anew: bool) -> None:
-    """Add lines first, or put them in place of all others, and what decides last: who is killed counted nothing."""
+    """Add lines, then write the header, which decides: a writer that is killed between them has counted nothing.
+
+    `anew`: the header first, too, and the lines in place of all others.
+    """
     if anew:
         copy.seek(0)
         copy.write(header)
@@ -202,7 +208,7 @@ class LedgerRound:
 
 
 class Ledger:
-    """Where one is. Any thread."""
+    """The copies of a ledger: their paths, which rounds open. Any thread."""
 
     def __init__(self, identity: tuple[str, str], place: Place) -> None:
         self._name = name_of(identity)
@@ -251,5 +257,5 @@ class Ledger:
 
 
 def name_of(identity: tuple[str, str]) -> str:
-    """The file for a cluster and principal: a hash, because the name is content."""
+    """The file for a cluster and principal: a hash, or whoever lists the directory would read both."""
     return blake2b("\0".join(identity).encode(errors="surrogatepass"), digest_size=16).hexdigest() + SUFFIX

@@ -33,13 +33,13 @@ _TAIL = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 """Which bits of a word belong to a key that ends in it, by the number of bytes."""
 Callback = Callable[..., Any]
 Again = Callable[..., Any]
-Reports = Callable[[Columns, int], Callback]
+MakeCallback = Callable[[Columns, int], Callback]
 Loop = Callable[[Columns, Callback, Again], None]
 _POLL_EVERY = 1_000
 """Rows: some milliseconds. If an application polls less often, the sender takes its reports, by a longer way, and holds
 records back meanwhile. Rows in blocks are held back anyway: all of an Arrow batch at once is best then."""
 _FEW = 64
-"""Rows of a refused block are taken one by one: each waits for its own room, and says why there is none."""
+"""So many rows of a refused block are taken one by one: each waits for its own room, and says why there is none."""
 
 
 def blocks(columns: Columns, placings: Sequence[Placing]) -> Iterator[Block]:
@@ -127,7 +127,7 @@ def _hashes(words: Any, starts: Any, lengths: Any) -> Any:
     return found
 
 
-def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, reports: Reports, again: Again) -> None:
+def produce_rows(columns: Columns, topic: str | None, kafka: SafeProducer, reports: MakeCallback, again: Again) -> None:
     """Produce each row of `columns`, in their order; `topic` is that of the option. No row's topic is null.
 
     `again(*arguments)` is called for each row that produce() refuses by an exception; what that raises ends the loop,

@@ -31,7 +31,8 @@ _SHARED = (HoldReason.MAX_IN_FLIGHT, HoldReason.PROBING)
 
 @dataclass(eq=False)
 class Dispatcher(ReadyCheck):
-    """Hands over to the lanes of one producer. The sender's thread calls; its parts say who may call them.
+    """Hands over to the lanes of one producer. The sender's thread calls; any thread may ask `empty` and `busy`, and
+    call begin_renewal(). Its parts say who may call them.
 
     - `lanes`: those that take batches; empty until the first is needed.
     - `reports`: what the application's next poll() or flush() runs.
@@ -81,10 +82,11 @@ class Dispatcher(ReadyCheck):
         occupied = set[int | None]()
         for buffer in list(self.record_buffer.busy.values()):
             why = buffer.why
+            # NEVER: an exception ended the last look.
             if now < buffer.look_at < NEVER and (lingers or why is None or why.reason is not HoldReason.LINGER):
                 due = min(due, buffer.look_at)
                 continue
-            if self._is_on_probation(buffer, now):  # most that wait do at the beginning: no more is asked for those
+            if self._stays_on_probation(buffer, now):  # most that wait do at the beginning: no more is asked for those
                 due = min(due, now + self._again)
                 waits += 1
                 continue
@@ -102,7 +104,7 @@ class Dispatcher(ReadyCheck):
             due = min(due, next_look)
             if (why := buffer.why) is not None and why.reason in _SHARED:
                 occupied.add(why.node)
-                next_look = 0.0
+                next_look = 0.0  # at the next turn: an answer to another partition may end the wait
             buffer.rest(min(next_look, rest_until))
         self._again = max(LOOK_AGAIN, _AGAIN_EACH * waits)
         self.schedule.alarm.end(min(due, self._flush_timer.trigger_flush(now)))
@@ -148,7 +150,7 @@ class Dispatcher(ReadyCheck):
         self.schedule.alarm.hurry()
         return True
 
-    def _is_on_probation(self, buffer: PartitionBuffer, now: float) -> bool:
+    def _stays_on_probation(self, buffer: PartitionBuffer, now: float) -> bool:
         """Whether nothing has changed for records that wait for the first answer of their partition."""
         why, direct = buffer.why, self._holds.direct
         waits = why is not None and why.reason in (HoldReason.FIRST_ACKNOWLEDGEMENT, HoldReason.PREPARING_LANE)
@@ -163,7 +165,7 @@ class Dispatcher(ReadyCheck):
         while buffer.waiting:
             facts, lane = self.gather(buffer, now)
             if facts.wishes and self._carry_out(facts.wishes, buffer.topic, now):
-                continue  # it is another one now
+                continue  # what was found is not so any more
             verdict, direct = decide(facts, now), self._holds.direct
             if isinstance(verdict, Hold):
                 self._choice.act_on(verdict, facts, buffer, now)
@@ -185,7 +187,7 @@ class Dispatcher(ReadyCheck):
         return NEVER
 
     def _carry_out(self, wishes: Iterable[Wish], topic: str, now: float) -> bool:
-        """Whether what was found is not so any more."""
+        """Carry them out; whether what was found is outdated by that."""
         if Wish.ASK in wishes:
             self._placement.ask(topic)
         if Wish.PLACE in wishes:
@@ -197,7 +199,8 @@ class Dispatcher(ReadyCheck):
     def _throttled_until(self, buffer: PartitionBuffer, now: float) -> float | None:
         """Until when a partition waits on that has waited for its leader's throttle time: no more is asked for it."""
         why, cluster = buffer.why, self._holds.cluster
-        if why is None or why.reason is not HoldReason.THROTTLED or why.until != why.again:  # else it leaves its lane
+        # It is to be looked at sooner while it changes its lane, or its leader is not known: then all is asked.
+        if why is None or why.reason is not HoldReason.THROTTLED or why.until != why.again:
             return None
         until = cluster.throttle.deadline(why.node, now) if cluster.partitions.leader(*buffer.tp) == why.node else None
         if until is not None:

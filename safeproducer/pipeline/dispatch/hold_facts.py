@@ -26,8 +26,10 @@ _NEVER_HELD = PartitionFacts(must_batch=False)
 
 
 class HoldFacts:
-    """Any thread asks. `direct`: None with safeproducer.mode=held. `times`: the partition buffers write
-    it. `buffers`: those that RecordBuffer has opened.
+    """What speaks against sending records of a partition now.
+
+    Any thread asks; the sender calls look(), of_each(), renew() and lane_is_ready(). `direct`: None with
+    safeproducer.mode=held. `times`: the partition buffers write it. `buffers`: those that RecordBuffer has opened.
     """
 
     def __init__(self, cluster: ClusterView, round_trip: RoundTrip, direct: DirectLane | None, gate: Gate) -> None:
@@ -49,12 +51,13 @@ class HoldFacts:
         self.lane_ready = True
 
     def throttles_anew(self) -> bool:
-        """Whether a broker throttles, whichever producer of this process it told, and partitions of it may not be held.
+        """Whether a broker throttles, whichever producer of this process it told, and perhaps not all of its partitions
+        are held yet.
 
         One that goes on before its time is over changes nothing: nobody has let a partition of it go.
         """
         deadlines = self.cluster.throttle.deadlines(-NEVER)
-        now, held_until = clock.monotonic(), self._held_until  # behind the look: who lets one go has looked before now
+        now, held_until = clock.monotonic(), self._held_until  # read last: who lets one go by now looked before
         anew = any(until > now >= held_until.get(node, -NEVER) for node, until in deadlines.items())
         if not anew:  # what another thread writes meanwhile may be older, and as true
             self._held_until = deadlines
@@ -79,7 +82,7 @@ class HoldFacts:
 
     @property
     def prefers_batches(self) -> bool:
-        """Whether they are, and the first batch lane has its producer ID."""
+        """Whether round trips are that long, and the first batch lane has its producer ID."""
         return self.far and self.lane_ready
 
     @property
@@ -104,7 +107,7 @@ class HoldFacts:
         return (self.direct is not None and self.direct.probation.open) or self.beside_probation(now)
 
     def beside_probation(self, now: float) -> bool:
-        """Whether there is one for records of which none of their partition is on probation."""
+        """Whether there is a reason to hold beside probation."""
         if self.gate.hold is not None or not self.cluster.holds_back:
             return self.gate.hold is not None
         waits = self.apart and any(self.waits_apart(tp, now) for tp in list(self.apart))
@@ -193,8 +196,8 @@ class HoldFacts:
         return min([batch.queued_at + patience for batch in buffer.unresolved[:1]], default=NEVER)
 
     def is_silent(self, buffer: PartitionBuffer, now: float) -> bool:
-        """Whether it does. A batch that waits in librdkafka behind others is in no request yet; an answer that the
-        sender has not read is one."""
+        """Whether its leader owes it an acknowledgement for longer than usual. A batch that waits in librdkafka behind
+        others is in no request yet; an answer that the sender has not read is one."""
         return self.silent_from(buffer) < min(now, self.served_at) and not self._queues(buffer)
 
     def _queues(self, buffer: PartitionBuffer) -> bool:

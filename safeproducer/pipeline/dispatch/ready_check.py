@@ -19,13 +19,13 @@ from safeproducer.policy.types import NEVER, UNPLACED
 from safeproducer.settings.delivery import SendConfig
 
 _EMPTIES_WITHIN = 0.25  # seconds for which a failed direct lane is awaited before a batch lane takes a producer ID
-_LONGEST_WAIT = 1.0  # seconds that a batch may wait behind others in librdkafka; its outcome is unknown at its deadline
+_LONGEST_WAIT = 1.0  # seconds that a batch may wait in librdkafka: at its deadline the outcome of one is unknown
 
 
 @dataclass(eq=False)
 class ReadyCheck:
-    """The base of Dispatcher, which has these parts. The sender's thread calls. What comes first in
-    policy.decision.RULES is asked first, and what cannot matter any more is not asked."""
+    """How the sender looks at a partition: what comes first in policy.decision.RULES is asked first, and what cannot
+    matter any more is not asked. The base of Dispatcher: both share these parts."""
 
     _delivery: SendConfig
     _holds: HoldFacts

@@ -34,7 +34,7 @@ _SHARES = 64  # shares of the buffer are looked at once a part of so many is fil
 
 @dataclass(eq=False)
 class RecordBuffer:
-    """Owns the partition buffers. Any thread may ask and open one; all else is for the sender's.
+    """Owns the partition buffers. Any thread opens one, asks, and claims room; the sender alone takes records out.
 
     - `busy`: those with records or batches in flight, as far as the sender knows.
     - `pinned`: those whose next record must take the lane of an earlier one.
@@ -101,7 +101,7 @@ class RecordBuffer:
         return lane is None or lane.has_nothing_of(buffer.tp, buffer.direct_until, len(self.direct_native), now)
 
     def may_go_directly(self, until: float) -> None:
-        """Records of any partition may, until then; NEVER: from now on."""
+        """Note that records of any partition may have gone directly until then; NEVER: may go from now on."""
         self._maybe_direct_at = until
         self.forget_room()
         for buffer in self.all:
@@ -200,8 +200,8 @@ class RecordBuffer:
         Looked at in the order in which records go, or one that goes on meanwhile would be missed, and flush() end.
         """
         count = self.waiting + self._lanes.records + (0 if self.direct_native is None else len(self.direct_native))
-        # What a quota rejected goes back to where it waits.
-        return count + self._rejections.count + self._report_queue.records or self.waiting
+        count += self._rejections.count + self._report_queue.records
+        return count or self.waiting  # where what a quota rejected goes back to
 
     def bytes(self, usual: int = 0) -> int:
         """Bytes that count against queue.buffering.max.kbytes.
@@ -231,7 +231,7 @@ class RecordBuffer:
             raise QueueFullError(self.full(buffer if lack is Lack.OF_PARTITION else None))
 
     def lack(self, buffer: PartitionBuffer | None, size: int, count: int = 1, largest: int = 0, spare: int = 0) -> Lack:
-        """Which room there is none of. If there is, it counts as taken, but for that of `spare` tries, 1 or none."""
+        """Which limit leaves no room; NONE if there is room, then it counts as taken. `spare`: 1 to leave as much."""
         # Exact sums over all partitions are too slow for each record. What they leave is granted as `_room` for many
         # records, and they are summed up anew when it is used up.
         cap, room, limit = self._delivery.buffer.bytes, self._room, self._delivery.buffer.records

@@ -40,11 +40,11 @@ _by_due = attrgetter("due")
 
 @dataclass
 class LaneMaker:
-    """The sender's thread calls.
+    """Makes the native producers of batch lanes, and pauses behind a failure. The sender's thread calls.
 
     - `make`: None when there never is a batch lane.
     - `replaceable`: whether others take over when one meets a fatal error.
-    - `not_made(error, seconds)` is called when one cannot be made, and that it is tried again so much later.
+    - `not_made(error, seconds)` tells that one cannot be made, and in how many seconds it is tried again.
     """
 
     make: MakeNative | None
@@ -106,7 +106,7 @@ class LaneMaker:
 class LanePool:
     """The sender's thread calls; any thread may ask how much is inside.
 
-    - `make`, `permits`, `not_made`: see LaneMaker.
+    - `make`, `not_made`: see LaneMaker. `permits()`: those of the batch lanes.
     - `completed`, `refused_topics`: see BatchSinks.
     - `maker`: makes another native producer in place of the direct lane's, too.
     - `wanted`: how many lanes there should be; `grow()` makes them.
@@ -247,7 +247,7 @@ class LanePool:
 
     @property
     def acquired(self) -> bool:
-        """Whether the first lane is known to have its producer ID."""
+        """Whether the first lane is known to have its producer ID, by its log."""
         log = self._lanes[0].log if self._lanes else None
         return log is not None and log.acquired
 
@@ -352,7 +352,7 @@ class LanePool:
 
     @property
     def events(self) -> int:
-        """Events for the application beside its records: nobody waits for ticks of other lanes."""
+        """Events for the application beside its records: nobody waits for statistics of other lanes."""
         first = self.first
         return max(0, len(first.client.native) - first.inside) if self._tells and first is not None else 0
 

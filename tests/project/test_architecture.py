@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -57,6 +58,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "names of two classes": 4,
         "objects of a producer": 88,  # aim: 70
         "references among its stateful objects": 194,  # aim: 150
+        "characters of the longest row of CONTRIBUTING.md": 369,
     },
 }
 UPWARD: set[str] = set()
@@ -77,6 +79,7 @@ def figures(modules: measures.Trees) -> dict[str, Mapping[str, int]]:
     producer = SafeProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, logger=logging.getLogger("unread"))
     objects, references = measures.objects(producer)
     producer.close(0)
+    rows = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()
     # What __init__.py holds is the explanation of the rest.
     modular = {path: count for path, count in lines.items() if not path.endswith("__init__.py")}
     whole = {
@@ -94,6 +97,7 @@ def figures(modules: measures.Trees) -> dict[str, Mapping[str, int]]:
         "names of two classes": len(measures.shared_names(modules)),
         "objects of a producer": objects,
         "references among its stateful objects": references,
+        "characters of the longest row of CONTRIBUTING.md": max(len(row) for row in rows if row.startswith("|")),
     }
     found = (measures.attributes(modules), lines, measures.function_lines(modules), writes, measures.parts(modules))
     return dict(zip(BOUNDS, (*found, whole), strict=True))

@@ -53,7 +53,8 @@ def of(rows: list[Row]) -> Print:
 def canonical(row: Row) -> str:
     """What is written of it: no headers are no headers, and a time has milliseconds."""
     when = row["timestamp"]
-    return repr({**row, "headers": row["headers"] or None, "timestamp": when and int(when.timestamp() * 1000)})
+    seen = {**row, "headers": row["headers"] or None, "timestamp": when and int(when.timestamp() * 1000)}
+    return repr([seen[name] for name in KINDS])  # Hypothesis may change the order of a row's columns
 
 
 @given(st.lists(ROWS, max_size=12), st.lists(ROWS, max_size=12), st.randoms())

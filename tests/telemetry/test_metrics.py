@@ -439,6 +439,7 @@ def test_a_duration_is_from_produce_to_the_end(mode: str, only_errors: bool) -> 
             time.sleep(0.5)
             cluster.start(1)
             assert producer.flush(DEADLINE) == 0
+            wait_until(lambda: [point.count for point in measured(collector)] == [11])
             (point,) = measured(collector)
             assert point.count == 11
             assert 10 * 0.5 < point.sum < 10 * DEADLINE

@@ -14,9 +14,9 @@ from integration.kafka.cluster import KafkaCluster
 from integration.kafka.log import Batch, read_segments
 from integration.tap import AnswerSeen, BatchSeen, Tap
 
-RECORDS = 50_000
+RECORDS = 200_000
 PARTITIONS = 10
-DROPS_AT = (12_500, 25_000, 37_500)
+DROPS_AT = (50_000, 100_000, 150_000)
 
 NewTopic = Callable[..., str]
 
@@ -91,7 +91,7 @@ class Reports:
 
 
 def send_all(producer: Any, topic: str, keyed: bool, tap: Tap) -> Reports:
-    """50 000 records, losing an acknowledgement three times on the way."""
+    """200 000 records, losing an acknowledgement three times on the way."""
     reports = Reports(Counter(), [])
     for number in range(RECORDS):
         if number in DROPS_AT:

@@ -126,8 +126,8 @@ class Turns:
         ):
             dispatcher.recheck(now)  # it is time to ask again, or what waits fails
         updates.catch_up(waiting)
-        first, acquired, inside = self._metadata.first, dispatcher.lanes.acquired, self._route.native
-        changed = holds.starting and holds.look(first, acquired, len(inside), now)  # probation lets more go, or less
+        first, acquired, native = self._metadata.first, dispatcher.lanes.acquired, self._route.native
+        changed = holds.starting and holds.look(first, acquired, len(native), now)  # probation lets more go, or less
         changed = holds.round_trip.has_high_rate(waiting, now) or changed
         if updates.take_changed() or changed:
             self._recheck(now)

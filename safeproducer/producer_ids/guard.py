@@ -132,9 +132,9 @@ class Guard:
     def _act(self, act: Callable[[Hour], _Result]) -> _Result:
         """In a round of the ledger, or alone where there is none or it cannot be locked or written."""
         if self._keeps:
-            round_, work = LedgerRound(self._ledger), forks.Work()
+            round_ = LedgerRound(self._ledger)
             try:
-                with work.lock, closing(round_):  # a fork waits for it
+                with round_.lock, closing(round_):
                     round_.begin()
                     self._settle(round_)
                     return act(round_)

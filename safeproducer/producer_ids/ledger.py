@@ -13,7 +13,6 @@ import math
 import os
 import struct
 import sys
-import weakref
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -57,10 +56,6 @@ else:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         return False
-
-
-_open: set[weakref.ref[FileIO]] = set()
-"""Files that rounds have open. A child that is forked meanwhile closes them: it would keep the lock of its parent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +115,6 @@ def content_of(path: str, size: int = -1) -> bytes:
         return b""
 
 
-def _in_child() -> None:
-    for reference in _open.copy():
-        if (file := reference()) is not None:
-            file.close()
-
-
-forks.in_child(_in_child)
-
-
 def _write(copy: FileIO, header: bytes, lines: bytes, anew: bool) -> None:
     """Add lines, then write the header, which decides: a writer that is killed between them has counted nothing.
 
@@ -145,10 +131,11 @@ def _write(copy: FileIO, header: bytes, lines: bytes, anew: bool) -> None:
     copy.write(header)
 
 
-class LedgerRound:
+class LedgerRound(forks.Work):
     """The content of a ledger while its copies are locked, and a way to change it. One thread; raises OSError when it
     cannot be used.
 
+    A fork waits for the round of another thread. A child closes what it got open: it would keep the lock of its parent.
     `until`: up to when the hour is used. `count`: how many permits were counted.
     """
 
@@ -159,6 +146,7 @@ class LedgerRound:
         self._ledger = ledger
         self.count = 0
         self._copies: list[FileIO] = []
+        super().__init__()  # a fork calls `renew` from here on
 
     # The copies may differ: one is new, was damaged, or its writer was killed between the two. If the smaller count
     # decided, permits would be granted twice. So the larger one holds, where none can be read the hour counts as used
@@ -187,6 +175,10 @@ class LedgerRound:
     def close(self) -> None:
         for copy in self._copies:
             copy.close()
+
+    def renew(self) -> None:
+        super().renew()
+        self.close()
 
     def lines(self, of: int = 0) -> bytes:
         self._copies[of].seek(SIZE)
@@ -239,7 +231,6 @@ class Ledger:
             except OSError as error:
                 problems.append(str(error))
                 continue
-            _open.add(weakref.ref(copies[-1], _open.discard))
             if not until(partial(_locked, copies[-1]), patience):
                 raise BlockingIOError(f"{path} is locked by another process")
         if not copies:

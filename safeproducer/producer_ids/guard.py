@@ -22,7 +22,7 @@ from safeproducer.producer_ids.ledger import LATEST, Ledger, LedgerRound
 from safeproducer.producer_ids.ledger_places import AUTO, OFF, SUPPORTED, Place
 from safeproducer.producer_ids.patterns import Pattern
 from safeproducer.producer_ids.permit import Answer, Claim, Permit
-from safeproducer.producer_ids.permit_record import ENDS, UNSENT, Times
+from safeproducer.producer_ids.permit_record import ENDS, Times
 from safeproducer.records import CallSite
 from safeproducer.runtime import clock, forks
 from safeproducer.runtime.log import logger
@@ -172,14 +172,13 @@ class Guard:
     def _explained(self, request: Claim, answer: Answer) -> Answer:
         """With the figures: how many within the hour, by which line, in which pattern."""
         alone = self._alone()
-        young, used = permit_log.records(alone.lines(), alone.now), alone.until - alone.now.boot
-        in_hour = permit_log.in_hour(young, used, request.rate)
+        recent = permit_log.records(alone.lines(), alone.now)
+        in_hour = permit_log.in_hour(recent, alone.until - alone.now.boot, request.rate)
         if answer.permit is not None and in_hour <= request.rate:
             return Answer(answer.permit)
         told_before = request.site in self._told
         if request.kind is Kind.FIRST or in_hour > request.rate:
             self._told.add(request.site)  # a lane that is refused what is left for producers tells nobody
-        recent = [record for record in young if record.ended != UNSENT]
         by_site = sum(record.site == request.site for record in recent)
         pattern = patterns.find(recent, request.site)
         return answer._replace(in_hour=in_hour, by_site=by_site, pattern=pattern, told_before=told_before)

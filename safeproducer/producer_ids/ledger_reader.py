@@ -12,34 +12,28 @@ from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids import ledger, ledger_places, patterns, permit_log, permit_record
 from safeproducer.producer_ids.ledger_places import AUTO, SUFFIX, Place
 from safeproducer.producer_ids.patterns import Pattern
-from safeproducer.producer_ids.permit_record import UNSENT, IdRecord
+from safeproducer.producer_ids.permit_record import IdRecord
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerReading:
     """The ledger of one cluster and principal.
 
-    `name`: the hash that names its files, see `name_of`. `paths`: its copies. `used`: seconds of the hour that are
-    used, above 3600 in debt. `count`: permits counted since it began. `records`: the latest ones, in order. `young`:
-    those of them of the last hour. `problems`: one sentence for each copy that cannot be used.
+    `name`: the hash that names its files, see `name_of`. `used`: seconds of the hour that are used, above 3600 in debt.
+    `count`: permits counted since it began. `records`: the latest ones, in order. `in_hour`: those of the last hour
+    that were not given back. `problems`: one sentence for each copy that cannot be used.
     """
 
     name: str
-    paths: tuple[str, ...]
     used: float
     count: int
     records: tuple[IdRecord, ...]
-    young: tuple[IdRecord, ...]
+    in_hour: tuple[IdRecord, ...]
     problems: tuple[str, ...]
-
-    @property
-    def in_hour(self) -> tuple[IdRecord, ...]:
-        """The records of `young` that were not given back."""
-        return tuple(record for record in self.young if record.ended != UNSENT)
 
     def taken(self, rate: float) -> int:
         """How many permits were granted within the hour: what a producer with this rate is told."""
-        return permit_log.in_hour(self.young, self.used, rate)
+        return permit_log.in_hour(self.in_hour, self.used, rate)
 
     def wait(self, rate: float) -> float:
         """Seconds until the first ID of another producer would be granted, at `rate` per hour."""
@@ -75,7 +69,6 @@ def _read(name: str, paths: Sequence[str]) -> LedgerReading:
     lines = max((content[ledger.SIZE :] for content in contents), key=permit_log.count)
     return LedgerReading(
         name,
-        tuple(paths),
         max(until - now.boot, 0.0),
         count,
         tuple(sorted(permit_log.records(lines), key=lambda record: record.at.wall)),

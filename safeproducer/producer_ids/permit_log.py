@@ -70,7 +70,10 @@ def latest(lines: bytes) -> bytes:
 
 
 def records(lines: bytes, now: Times | None = None) -> list[IdRecord]:
-    """All permits that can be read, in order; with `now` those of the last hour. One that went back stays so."""
+    """All permits that can be read, in order; with `now` those of the last hour that did not go back.
+
+    One that went back stays so, whatever is said of it later.
+    """
     found, added = dict[str, IdRecord](), dict[str, tuple[int | None, str]]()
     for key, said in filter(None, map(_parsed, reversed(lines.split(b"\n")))):
         producer_id, ended = added.get(key, (None, ""))
@@ -79,7 +82,7 @@ def records(lines: bytes, now: Times | None = None) -> list[IdRecord]:
             added[key] = said[0] if producer_id is None else producer_id, later
         elif now is not None and said.age(now, permit_record.boot_id()) >= HOUR:
             break
-        else:
+        elif now is None or ended != UNSENT:
             found[key] = said._replace(producer_id=producer_id, ended=ended)
     return list(found.values())[::-1]
 
@@ -100,11 +103,10 @@ def _parsed(line: bytes) -> tuple[str, IdRecord | tuple[int | None, str]] | None
         return None
 
 
-def in_hour(young: Sequence[IdRecord], used: float, rate: float) -> int:
-    """Permits that were granted within the hour and not given back. `young`: the records of that hour.
+def in_hour(recent: Sequence[IdRecord], used: float, rate: float) -> int:
+    """Permits that were granted within the hour and not given back. `recent`: those of them that can be read.
 
     They tell, unless they are so many that older ones may be gone. Then the `used` seconds of the hour tell as well, at
     `rate`: others may use up more of the hour with a permit.
     """
-    live = sum(record.ended != UNSENT for record in young)
-    return live if len(young) < SURE else max(live, permits.in_hour(used, rate, 0.0))
+    return len(recent) if len(recent) < SURE else max(len(recent), permits.in_hour(used, rate, 0.0))

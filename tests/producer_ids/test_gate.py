@@ -13,10 +13,10 @@ from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.gate import Gate, Terms
 from safeproducer.producer_ids.permit import Answer, Claim, Permit
-from safeproducer.records import CallSite, ProducerInfo
+from safeproducer.records import ProducerInfo
 from safeproducer.runtime import clock
+from tests.producer_ids.host import SITE
 
-SITE = CallSite("app.py", 7, "handler")
 INFO = ProducerInfo("client", "kafka-1:9092", "User:ann", None, True, SITE)
 RATE = 20
 FORBIDDEN = Answer(None, 180.0, True, 20, 3)
@@ -240,17 +240,12 @@ def test_a_line_is_told_once_and_a_refusal_each_time(told: Told) -> None:
     assert told.limited[0].churn.site == SITE
 
 
-def test_off_tells_nobody(told: Told) -> None:
-    guard = ScriptedGuard(Answer(Permit(1, Kind.FIRST, SITE, 0, 1), 0.0, True, 21, 3))
-    gate_for(guard, told, "off").enter()
-    assert (guard.asked, told.sentences, told.limited) == (1, [], [])
-
-
-def test_warn_tells_and_lets_pass(told: Told) -> None:
-    gate = gate_for(ScriptedGuard(Answer(Permit(1, Kind.FIRST, SITE, 0, 1), 0.0, True, 21, 3)), told, "warn")
+@pytest.mark.parametrize(("policy", "told_of"), [("off", 0), ("warn", 1)])
+def test_off_and_warn_let_pass_and_warn_tells(told: Told, policy: str, told_of: int) -> None:
+    guard, gate = guarded(told, Answer(Permit(1, Kind.FIRST, SITE, 0, 1), 0.0, True, 21, 3), policy=policy)
     gate.enter()
-    assert (gate.used, len(told.sentences), told.limited) == (1, 1, [])
-    assert str(SITE) in told.sentences[0]
+    assert (guard.asked, gate.used, len(told.sentences), told.limited) == (1, 1, told_of, [])
+    assert all(str(SITE) in sentence for sentence in told.sentences)
 
 
 def test_a_hook_that_produces_is_not_told_of_that(told: Told) -> None:

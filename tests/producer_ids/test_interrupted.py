@@ -20,16 +20,14 @@ from safeproducer.producer_ids.guard import OFF, Claim, Guard
 from safeproducer.producer_ids.lane_permits import LanePermits
 from safeproducer.producer_ids.ledger import SIZE, Header
 from safeproducer.producer_ids.permit_record import UNSENT, Times
-from safeproducer.records import ProducerInfo
 from tests.pipeline.interleaving import between
 from tests.producer_ids.host import SITE, Clock, Host, first, locked, taken
-from tests.producer_ids.test_gate import Told
+from tests.producer_ids.test_gate import INFO, Told
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # closed by their destructors
 
 Act = Callable[[Gate], object]
 RATE = 20
-INFO = ProducerInfo("client", "kafka-1:9092", "User:ann", None, True, SITE)
 REAL_SIGNALS = 1500
 
 

@@ -7,8 +7,8 @@ from safeproducer.producer_ids import patterns
 from safeproducer.producer_ids.patterns import Pattern
 from safeproducer.producer_ids.permit_record import IdRecord, ProcessId, Times
 from safeproducer.records import CallSite
+from tests.producer_ids.host import SITE
 
-SITE = CallSite("app.py", 7, "handler")
 OTHER = CallSite("app.py", 9, "other")
 
 
@@ -67,12 +67,6 @@ def test_processes_that_no_error_ended_are_no_crash_loop(ended: str) -> None:
     assert found([record(60 * at, token=at, ended=ended) for at in range(1, 3)]).code == "one-per-process"
     half = [record(at, token=at, ended=ended if at % 2 else "crashed") for at in range(1, 10)]
     assert found(half).code == "one-per-process"
-
-
-def test_collected_and_crashed_ones_count_as_well() -> None:
-    """A collected producer ended in order, a process that an exception ended did not."""
-    assert found([record(at, ended="collected") for at in range(9)]).code == "one-per-request"
-    assert found([record(10 * at, token=at, ended="crashed") for at in range(1, 9)]).code == "crash-loop"
 
 
 def test_one_permit_is_no_pattern() -> None:

@@ -69,21 +69,20 @@ def serve(done, stop):
     producer.close()
     os._exit(0)
 
-for _ in range(int(sys.argv[2])):
-    (begun, done), (stop, end) = os.pipe(), os.pipe()
-    workers = []
-    for _ in range(3):
-        worker = os.fork()
-        if not worker:
-            os.close(end)
-            serve(done, stop)
-        workers.append(worker)
-    for _ in workers:
-        os.read(begun, 1)
-    print(*(pattern.code for pattern in read_ledgers(Place(sys.argv[3]))[0].patterns()))
-    os.close(end)
-    for worker in workers:
-        os.waitpid(worker, 0)
+(begun, done), (stop, end) = os.pipe(), os.pipe()
+workers = []
+for _ in range(3):
+    worker = os.fork()
+    if not worker:
+        os.close(end)
+        serve(done, stop)
+    workers.append(worker)
+for _ in workers:
+    os.read(begun, 1)
+print(*(pattern.code for pattern in read_ledgers(Place(sys.argv[2]))[0].patterns()))
+os.close(end)
+for worker in workers:
+    os.waitpid(worker, 0)
 """
 RECYCLED = """
 import os, sys
@@ -174,10 +173,10 @@ def test_a_producer_for_each_request(run: Run, place: Place) -> None:
 
 def test_workers_of_a_pre_fork_server(run: Run, place: Place) -> None:
     """A start within the rate is not told. Recycled workers are, and not as a crash loop."""
-    done = run(WORKERS, "1", place)
+    done = run(WORKERS, place)
     assert (done.returncode, done.stdout.split()) == (0, ["one-per-process"]), done.stderr
     assert "producer-ID churn" not in done.stderr
-    recycled = run(WORKERS, "1", place)
+    recycled = run(WORKERS, place)
     assert recycled.returncode == 0, recycled.stderr
     assert "producer-ID churn" in recycled.stderr
     assert len(ledger(place).in_hour) == 6

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from safeproducer.producer_ids import ledger_places
-from safeproducer.producer_ids.guard import AUTO, Guard
 from safeproducer.settings.id_settings import LEDGER_VARIABLE, POLICY_VARIABLE
 from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
 from tests.contract.support import ran
-from tests.producer_ids.host import IDENTITY, Host, first
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -62,7 +60,10 @@ def run(system: str, place: Path, cluster: FakeCluster) -> str:
 
 @pytest.mark.parametrize("system", ["darwin", "win32"])
 def test_processes_share_a_ledger_in_the_temporary_directory(cluster: FakeCluster, tmp_path: Path, system: str) -> None:
-    """There is no /dev/shm, no CLOCK_BOOTTIME and no boot ID of Linux. Windows has no users with numbers, either."""
+    """There is no /dev/shm, as in most sandboxes for functions, no CLOCK_BOOTTIME and no boot ID of Linux.
+
+    Windows has no users with numbers, either.
+    """
     assert [run(system, tmp_path, cluster) for _ in range(2)] == ["delivered", "refused"]
     (directory,) = tmp_path.iterdir()
     assert directory.name == f"safeproducer-{os.geteuid() if system == 'darwin' else 0}"
@@ -73,15 +74,3 @@ def test_on_other_systems_each_process_counts_alone(cluster: FakeCluster, tmp_pa
     """Nothing is written, and nothing is said."""
     assert [run("freebsd14", tmp_path, cluster) for _ in range(2)] == ["delivered", "delivered"]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_without_memory_that_outlives_processes_one_copy_is_enough(
-    still: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As in a sandbox for functions."""
-    monkeypatch.delenv(ledger_places.AUTO_VARIABLE)
-    monkeypatch.setattr(ledger_places, "_MEMORY", str(tmp_path / "missing"))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert [Guard(IDENTITY, AUTO).ask(first(2)).permit is not None for _ in range(3)] == [True, True, False]
-    assert len(list((tmp_path / f"safeproducer-{os.geteuid()}").iterdir())) == 1
-    assert not caplog.records

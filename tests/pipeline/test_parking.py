@@ -176,14 +176,14 @@ def test_an_object_made_anew_is_told_once(parking: Parking, caplog: pytest.LogCa
     """A lambda in the configuration is another one each time."""
 
     def key() -> Key:
-        return parsed(oauth_cb=lambda _: None, logger=logging.getLogger())
+        return parsed(oauth_cb=lambda _: None, logger=logging.Logger("x"))
 
     with caplog.at_level(logging.WARNING, "safeproducer"):
         for _ in range(3):
             assert parking.take(key()) is None
             Lanes(key()).park()
     (told,) = caplog.messages
-    assert "oauth_cb is another object" in told
+    assert "logger and oauth_cb is another object" in told
     same = key()
     left = Lanes(same)
     left.park()

@@ -40,7 +40,7 @@ def counts_go_over(*_: Any) -> None:
 
 PLANTED: dict[str, tuple[Check, Any, str, Any]] = {
     "the relay keeps its owner": (nobody_hears_of_others, Relay, "belong_to", lambda self, owner: None),
-    "nobody serves what is parked": (test_reuse.test_memory_is_flat_while_parked,
+    "nobody serves what is parked": (test_reuse.test_statistics_go_on_while_parked,
         ParkedProducers, "serve", lambda self: True),
     "records under way do not matter": (test_reuse.test_one_that_is_collected_with_records_under_way_is_not_parked,
         reuse, "_all_delivered", lambda engine: True),

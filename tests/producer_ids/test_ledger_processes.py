@@ -71,13 +71,6 @@ def test_killed_writers_never_share_a_permit(host: Host) -> None:
     assert alone <= len(found) / 5, "who gets no processor for 50 ms counts alone; that is no rule"
 
 
-def test_children_at_once_get_no_more_than_the_hour(host: Host) -> None:
-    """Thirty, forked from one parent, and again a hundred guards in one process."""
-    children = [forked(lambda: host.start().ask(first()).permit is not None) for _ in range(30)]
-    assert sum(result(child) for child in children) == 20
-    assert taken(host.start(), most=100) == 0
-
-
 def stopped_in_a_round() -> int:
     """A child that holds the locks and does not run."""
     reading, writing = os.pipe()

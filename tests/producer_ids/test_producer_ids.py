@@ -179,41 +179,32 @@ def test_librdkafkas_mock_cluster_has_no_ledger(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_delay_delivers_when_the_next_id_is_there(cluster: FakeCluster) -> None:
-    """The hour was used up by a start at 1 an hour; at 720 an hour the next ID is there after 5 s. One ID each."""
-    heard = Heard()
+    """The hour was used up by a start at 1 an hour; at 720 an hour the next ID is there after 5 s. One ID each.
+
+    Until then records take room in the buffer, as any held record does: beyond the limit it is full.
+    """
+    heard, reports = Heard(), list[Any]()
     with started(cluster, "delay", 1) as first:
         send_one(first, "t", b"x")
     began = time.monotonic()
-    with started(cluster, "delay", 720, heard) as second:
+    with started(cluster, "delay", 720, heard, **{"queue.buffering.max.messages": 100}) as second:
         for number in range(100):
-            second.produce("t", b"%d" % number)
-        assert "waits for a producer ID" in second.explain()
-        assert second.flush(20) == 0
-        assert 4 <= time.monotonic() - began < 7.5  # the first one took a while
-        assert (second.snapshot().delivered, second.snapshot().producer_ids) == (100, 1)
-    assert len(writers(cluster)) == 2
-    (event,) = heard.limited
-    assert (event.policy, event.churn.limit_per_hour) == ("delay", 720)
-    assert event.retry_after == pytest.approx(5, abs=0.5)
-
-
-def test_records_that_wait_for_an_id_take_room_in_the_buffer(cluster: FakeCluster) -> None:
-    """As any held record does: beyond the limit it is full, and what was accepted is delivered."""
-    with started(cluster, "delay", 1) as first:
-        send_one(first, "t", b"x")
-    reports: list[Any] = []
-    with started(cluster, "delay", 720, **{"queue.buffering.max.messages": 10}) as second:
-        for number in range(10):
             second.produce("t", b"%d" % number, on_delivery=lambda error, _: reports.append(error))
         assert "waits for a producer ID" in second.explain()
         for _ in range(2):
             with pytest.raises(QueueFullError):
                 second.produce("t", b"more")
-        assert len(second) == 10
+        assert len(second) == 100
         assert second.flush(20) == 0
+        assert 4 <= time.monotonic() - began < 7.5  # the first one took a while
+        assert (second.snapshot().delivered, second.snapshot().producer_ids) == (100, 1)
         send_one(second, "t", b"room again")
-    assert reports == [None] * 10
-    assert len(cluster.log("t", 0)) + len(cluster.log("t", 1)) == 12
+    assert reports == [None] * 100
+    assert len(cluster.log("t", 0)) + len(cluster.log("t", 1)) == 102
+    assert len(writers(cluster)) == 2
+    (event,) = heard.limited
+    assert (event.policy, event.churn.limit_per_hour) == ("delay", 720)
+    assert event.retry_after == pytest.approx(5, abs=0.5)
 
 
 def closes(producer: SafeProducer) -> None:

@@ -323,6 +323,7 @@ def test_a_locked_copy_ends_the_round(still: Host, which: int, monkeypatch: pyte
     with FileIO(still.files[which]) as copy:
         assert ledger._locked(copy)
         permit = still.start().ask(first()).permit
+        assert taken(still.start()) == 19, "what cannot be locked can be read"
     assert permit.number is None, "counted by this process alone"
 
 

@@ -227,7 +227,7 @@ WRITING = {"read-only": 30, "full": 28}
 """The errors of copies that can only be read."""
 
 
-@pytest.mark.parametrize("problem", [*WRITING, "symbolic link", "directory", "no directory", "foreign directory"])
+@pytest.mark.parametrize("problem", [*WRITING, "symbolic link", "directory", "no directory"])
 def test_a_copy_that_cannot_be_used_is_done_without(
     still: Host, problem: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -256,14 +256,6 @@ def spoil(host: Host, directory: Path, problem: str, monkeypatch: pytest.MonkeyP
         (directory.parent / "target").touch()
         file.unlink(missing_ok=True)
         file.symlink_to(directory.parent / "target") if problem == "symbolic link" else file.mkdir()
-    elif problem == "foreign directory":
-        real = os.lstat
-
-        def foreign(path: Any) -> os.stat_result:
-            found = list(real(path))
-            return os.stat_result([*found[:4], found[4] + str(path).startswith(str(directory)), *found[5:]])
-
-        monkeypatch.setattr(os, "lstat", foreign)
     else:
         create, write = os.open, ledger._write
 

@@ -110,25 +110,22 @@ def test_others_go_on_when_a_holder_is_stopped(host: Host, monkeypatch: pytest.M
     assert taken(host.start()) == 15
 
 
-class Interrupts:
-    """Runs something in the middle of the next round, between reading and writing, on the same thread."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.work: Callable[[], Any] | None = None
-        real = LedgerRound.write
-
-        def write(round_: LedgerRound, *arguments: Any, **more: Any) -> None:
-            work, self.work = self.work, None
-            if work is not None:
-                work()
-            real(round_, *arguments, **more)
-
-        monkeypatch.setattr(LedgerRound, "write", write)
+Interrupts = list[Callable[[], Any]]
+"""What is put here runs in the middle of the next round, between reading and writing, on the same thread."""
 
 
 @pytest.fixture
 def interrupts(monkeypatch: pytest.MonkeyPatch) -> Interrupts:
-    return Interrupts(monkeypatch)
+    works: Interrupts = []
+    real = LedgerRound.write
+
+    def write(round_: LedgerRound, *arguments: Any, **more: Any) -> None:
+        if works:
+            works.pop()()
+        real(round_, *arguments, **more)
+
+    monkeypatch.setattr(LedgerRound, "write", write)
+    return works
 
 
 def test_a_signal_handler_may_ask_in_a_round(host: Host, interrupts: Interrupts) -> None:
@@ -141,7 +138,7 @@ def test_a_signal_handler_may_ask_in_a_round(host: Host, interrupts: Interrupts)
 
     with handling(signal.SIGUSR1, handler):
         for _ in range(2):
-            interrupts.work = lambda: os.kill(os.getpid(), signal.SIGUSR1)
+            interrupts.append(lambda: os.kill(os.getpid(), signal.SIGUSR1))
             answers.append(guard.ask(first(2)))
     assert sum(answer.permit is not None for answer in answers) == 2
     assert content(host).count == 2
@@ -153,7 +150,7 @@ def test_a_destructor_may_give_back_in_a_round(host: Host, interrupts: Interrupt
     guard = host.start()
     permit = guard.ask(first(3)).permit
     assert permit is not None
-    interrupts.work = lambda: guard.give_back(permit)
+    interrupts.append(lambda: guard.give_back(permit))
     assert taken(guard, 3) == 3
     assert taken(host.start(), 3) == 0
     ends = [record.ended for record in permit_log.records(host.files[0].read_bytes()[SIZE:])]
@@ -178,7 +175,7 @@ def test_a_child_forked_in_a_round_keeps_no_lock(host: Host, interrupts: Interru
             time.sleep(1.0)
             os._exit(0)
 
-        interrupts.work = fork
+        interrupts.append(fork)
         guard.ask(first())
         return 0
 
@@ -209,7 +206,7 @@ def test_a_fork_waits_for_the_round_of_another_thread(
             any(forked_now.wait(0.005) for _ in range(60))
         )  # nothing runs beside the fork, which may take long
 
-    interrupts.work = pause
+    interrupts.append(pause)
     other = threading.Thread(target=lambda: guard.ask(first()))
     other.start()
     assert inside.wait(10)
@@ -232,7 +229,8 @@ def test_the_round_in_a_forked_child_goes_on_alone(host: Host, interrupts: Inter
             return
         children.append(child)
 
-    interrupts.work, permit = middle, None
+    interrupts.append(middle)
+    permit = None
     try:
         permit = guard.ask(first()).permit
     finally:

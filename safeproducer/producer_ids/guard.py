@@ -22,7 +22,7 @@ from safeproducer.producer_ids.ledger import LATEST, Ledger, LedgerRound
 from safeproducer.producer_ids.ledger_places import AUTO, OFF, SUPPORTED, Place
 from safeproducer.producer_ids.patterns import Pattern
 from safeproducer.producer_ids.permit import Answer, Claim, Permit
-from safeproducer.producer_ids.permit_record import ENDS, Times
+from safeproducer.producer_ids.permit_record import Times
 from safeproducer.records import CallSite
 from safeproducer.runtime import clock, forks
 from safeproducer.runtime.log import logger
@@ -121,12 +121,12 @@ class Guard:
         """Remember for people which producer ID came of `permit`, and how its native producer ended.
 
         `ended`: "closed", "collected" (garbage collection), "exit" (of the interpreter), "failed" (fatal error),
-        "crashed" (by an exception) or "error" (given up after a record failed). Anything else is not noted.
+        "crashed" (by an exception) or "error" (given up after a record failed).
         """
         forks.notice()
         if ended == "exit" and getattr(sys, "last_value", None) is not None:
             ended = "crashed"  # nobody caught the exception that ends the interpreter
-        line = permit_log.noted(permit, producer_id, ended if ended in ENDS else None)
+        line = permit_log.noted(permit, producer_id, ended)
         self._act(lambda hour: hour.write(hour.until, line))
 
     def _act(self, act: Callable[[Hour], _Result]) -> _Result:

@@ -17,8 +17,6 @@ from safeproducer.runtime import clock, forks
 
 UNSENT = "unsent"
 """How a native producer ended whose permit was given back."""
-ENDS = ("", "closed", "collected", "exit", "failed", "crashed", UNSENT, "error")
-"""How a native producer ended; the empty one: not told, it still runs, or its process was killed."""
 _LINUX = "/proc/sys/kernel/random/boot_id"
 _token = [0]
 
@@ -41,7 +39,8 @@ class Times(NamedTuple):
 class IdRecord(NamedTuple):
     """One permit that was counted.
 
-    `boot_id` says for which start of the system the time by the boot clock holds. `ended` is one of ENDS.
+    `boot_id` says for which start of the system the time by the boot clock holds. `ended`: UNSENT, or how the native
+    producer ended as in Guard.note(); empty when nobody told: it still runs, or its process was killed.
     """
 
     process: ProcessId

@@ -1,6 +1,7 @@
 """Each rule of the gate is broken here on purpose, and the test of that rule must notice."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -63,10 +64,6 @@ def staying_gated(self: Route) -> Any:
     return way
 
 
-def once(test: Callable[..., object], *args: Any) -> Callable[[], object]:
-    return lambda: test(*args)
-
-
 def unit(test: Callable[..., object], *args: Any) -> Callable[[], object]:
     return lambda: test(Told(), *args)
 
@@ -75,16 +72,16 @@ BUGS: dict[str, tuple[type, str, Any, Callable[[], object]]] = {
     "a permit at construction": (Gate, "__init__", at_construction,
         unit(units.test_the_gate_asks_once_and_not_before_the_first_record)),
     "the same, with a pipeline": (Gate, "__init__", at_construction,
-        once(paths.test_a_permit_is_asked_for_with_the_first_record, "auto")),
+        partial(paths.test_a_permit_is_asked_for_with_the_first_record, "auto")),
     "a permit too many is kept": (OwnPermit, "ask", keeping_all,
         unit(units.test_a_signal_handler_that_produces_in_the_middle_takes_none_for_itself)),
     "a closed producer keeps its permit": (OwnPermit, "ask", keeping_all,
         unit(units.test_a_producer_closed_in_the_middle_keeps_nothing)),
     "it asks all the time": (Gate, "look", always_asking,
         unit(units.test_delay_waits_and_asks_when_a_permit_may_be_there)),
-    "waiting reserves": (Gate, "_wait", reserving, once(paths.test_somebody_else_took_the_permit)),
+    "waiting reserves": (Gate, "_wait", reserving, partial(paths.test_somebody_else_took_the_permit)),
     "what was sent goes back": (Gate, "end", lambda self, how, _: real_end(self, how, unsent=True),
-        once(paths.test_a_permit_that_was_used_does_not_go_back)),
+        partial(paths.test_a_permit_that_was_used_does_not_go_back)),
     "what was not sent is kept": (Gate, "end", lambda self, how, unsent: real_end(self, how, unsent=False),
         unit(units.test_an_unused_permit_goes_back_once, True)),
     "a hook runs under the lock": (Gate, "_tell_of", telling_under_its_lock,
@@ -92,9 +89,9 @@ BUGS: dict[str, tuple[type, str, Any, Callable[[], object]]] = {
     "a hook that produces is told for ever": (Gate, "_tell_of", telling_for_ever,
         unit(units.test_a_hook_that_produces_is_not_told_of_that)),
     "a batch lane takes what waited": (HoldFacts, "waited_for_id", lambda *_: False,
-        once(paths.test_far_from_its_brokers_what_waited_leaves_by_the_native_producer_of_the_permit)),
+        partial(paths.test_far_from_its_brokers_what_waited_leaves_by_the_native_producer_of_the_permit)),
     "each record passes the gate": (Route, "enter", staying_gated,
-        once(paths.test_a_permit_is_asked_for_with_the_first_record, "auto")),
+        partial(paths.test_a_permit_is_asked_for_with_the_first_record, "auto")),
 }  # fmt: skip
 
 

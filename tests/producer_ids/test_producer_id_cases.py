@@ -84,21 +84,6 @@ os.close(end)
 for worker in workers:
     os.waitpid(worker, 0)
 """
-RECYCLED = """
-import os, sys
-
-def serve():
-    from safeproducer import SafeProducer
-
-    with SafeProducer({"bootstrap.servers": sys.argv[1], "log_level": 0}) as producer:
-        producer.produce("t", b"x")
-        assert producer.flush(30) == 0
-    os._exit(0)
-
-for _ in range(2):
-    workers = [os.fork() or serve() for _ in range(2)]
-    assert [os.waitpid(worker, 0)[1] for worker in workers] == [0, 0]
-"""
 FUNCTION = """
 producer = make(**({"enable.idempotence": False} if sys.argv[2] == "plain" else {}))
 
@@ -124,9 +109,9 @@ def place(tmp_path: Path) -> Place:
 def run(cluster: FakeCluster, place: Place, tmp_path: Path) -> Run:
     """Runs a program to its end: run(text, *arguments, policy="warn")."""
 
-    def start(text: str, *arguments: str, policy: str = "warn", begin: str = BEGIN) -> subprocess.CompletedProcess[str]:
+    def start(text: str, *arguments: str, policy: str = "warn") -> subprocess.CompletedProcess[str]:
         program = tmp_path / "program.py"
-        program.write_text(begin + text)
+        program.write_text(BEGIN + text)
         environment = {
             "SAFEPRODUCER_PRODUCER_IDS_LEDGER": place,
             "SAFEPRODUCER_PRODUCER_IDS_POLICY": policy,
@@ -180,13 +165,6 @@ def test_workers_of_a_pre_fork_server(run: Run, place: Place) -> None:
     assert recycled.returncode == 0, recycled.stderr
     assert "producer-ID churn" in recycled.stderr
     assert len(ledger(place).in_hour) == 6
-
-
-def test_workers_whose_master_has_not_loaded_the_library(run: Run, place: Place) -> None:
-    """As gunicorn's without `preload_app`."""
-    done = run(RECYCLED, begin="")
-    assert done.returncode == 0, done.stderr
-    assert patterns(place) == ["one-per-process"]
 
 
 def test_a_function_that_keeps_its_producer(run: Run, place: Place) -> None:

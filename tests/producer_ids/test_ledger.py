@@ -20,7 +20,7 @@ from safeproducer.producer_ids.guard import AUTO, OFF, Claim, Guard, Kind, Place
 from safeproducer.producer_ids.ledger import SIZE
 from safeproducer.producer_ids.ledger_reader import not_kept, read_ledgers
 from tests.contract.support import wait_until
-from tests.producer_ids.host import IDENTITY, SITE, Host, first, locked, taken
+from tests.producer_ids.host import IDENTITY, SITE, Host, first, taken
 
 HOUR = 3600.0
 
@@ -317,18 +317,6 @@ def test_a_locked_copy_ends_the_round(still: Host, which: int, monkeypatch: pyte
         permit = still.start().ask(first()).permit
         assert taken(still.start()) == 19, "what cannot be locked can be read"
     assert permit.number is None, "counted by this process alone"
-
-
-def test_a_permit_granted_alone_goes_back_when_the_ledger_has_it(still: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process did not know its number when it granted it."""
-    monkeypatch.setattr(ledger, "WAITS", 0.0)
-    guard = still.start()
-    with locked():
-        alone = guard.ask(first()).permit
-    assert alone.number is None
-    assert guard.ask(first()).permit
-    guard.give_back(alone)
-    assert taken(still.start()) == 19
 
 
 def test_ledgers_whose_hour_is_over_go_when_a_new_one_is_made(still: Host) -> None:

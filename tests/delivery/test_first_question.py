@@ -262,6 +262,32 @@ def test_the_thread_gives_up_with_brokers_that_have_no_id() -> None:
     assert len(client.asked) <= lane_client.MEASURES
 
 
+@pytest.mark.parametrize(
+    ("answers", "distance"),
+    [
+        ([0.5, 0.005], 0.005),
+        ([0.09, 0.06, 0.005], 0.005),
+        ([0.12, 0.06, 0.09, 0.18, 0.2, 0.001], 0.06),
+        ([0.05, 0.06, 0.05, 0.001], 0.05),
+        ([0.3, 0.25, 0.001], 0.25),
+        ([0.8, 0.7, 0.001], 0.7),
+    ],
+    ids=["near", "late twice", "late again and again", "far", "farther", "very far"],
+)
+def test_answers_that_come_a_long_way_take_about_the_same_time(
+    monkeypatch: pytest.MonkeyPatch, answers: list[float], distance: float
+) -> None:
+    """Others are late: a broker beside a busy machine was taken for a far one, and got a batch lane and its ID."""
+    now, left = [0.0], iter(answers)
+
+    class Timed:
+        def list_topics(self, *_: object) -> None:
+            now[0] += next(left)
+
+    monkeypatch.setattr(lane_client.clock, "real", lambda: now[0])
+    assert lane_client.measured(Timed(), "t", 0.1, lambda: True) == pytest.approx(distance)
+
+
 def test_the_thread_gives_up_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "_PATIENCE", 0.1)
     client = Client(*[KafkaError._TRANSPORT] * 1_000_000)

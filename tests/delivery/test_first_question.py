@@ -268,11 +268,12 @@ def test_the_thread_gives_up_with_brokers_that_have_no_id() -> None:
         ([0.5, 0.005], 0.005),
         ([0.09, 0.06, 0.005], 0.005),
         ([0.12, 0.06, 0.09, 0.18, 0.2, 0.001], 0.06),
+        ([0.05, 0.05, 0.005], 0.005),
         ([0.05, 0.06, 0.05, 0.001], 0.05),
         ([0.3, 0.25, 0.001], 0.25),
         ([0.8, 0.7, 0.001], 0.7),
     ],
-    ids=["near", "late twice", "late again and again", "far", "farther", "very far"],
+    ids=["near", "late twice", "late again and again", "late at first", "far", "farther", "very far"],
 )
 def test_answers_that_come_a_long_way_take_about_the_same_time(
     monkeypatch: pytest.MonkeyPatch, answers: list[float], distance: float

@@ -53,8 +53,8 @@ class Turns:
     _renewal: DirectRenewal | None
     _told: set[str] = field(default_factory=set)
     _accepted: int = 0
-    _since: float = 0.0  # when `_accepted` was seen to have grown last
-    _until: float = 0.0
+    _accepted_at: float = 0.0  # when `_accepted` was seen to have grown last
+    _next_turn: float = 0.0
     _causes: frozenset[object] = frozenset()  # causes that were logged and go on
     _longest: float = LONGEST_SLEEP
 
@@ -217,20 +217,20 @@ class Turns:
         direct = self._updates.holds.direct
         waits = direct is not None and direct.probation.waits
         if due < NEVER or not ((self._route.goes_direct or waits) and self._is_quiet):
-            self._longest, self._until = LONGEST_SLEEP, 0.0
+            self._longest, self._next_turn = LONGEST_SLEEP, 0.0
             return min(due, self._dispatcher.lanes.next_look(now), now + LONGEST_SLEEP)
         if (accepted := self._calls.counters.accepted) != self._accepted:
-            self._accepted, self._since = accepted, now
-        delivery, rested = self._updates.delivery, now >= self._since + _RESTS_AFTER
+            self._accepted, self._accepted_at = accepted, now
+        delivery, rested = self._updates.delivery, now >= self._accepted_at + _RESTS_AFTER
         timeout = delivery.timeout
         known = self._dispatcher.expiry.expirations  # a leader may forget the producer, as it counts from timestamps
-        rests_at = self._since + (_RESTS_AFTER if known.timestamps else rest(known.current))
+        rests_at = self._accepted_at + (_RESTS_AFTER if known.timestamps else rest(known.current))
         if now >= rests_at and not waits and direct is not None and delivery.waits_for_id:
             direct.rest()
             self._route.leave()
         idle = rested and (timeout is None or timeout >= _RESTS_WITH)
         self._longest = LONGEST_REST if idle else LONGEST_SLEEP
-        self._until = now + (_TURN_EVERY if idle else LONGEST_REST if rested else LONGEST_SLEEP)
+        self._next_turn = now + (_TURN_EVERY if idle else LONGEST_REST if rested else LONGEST_SLEEP)
         return now + self._longest
 
     @property
@@ -245,7 +245,7 @@ class Turns:
     def _rests_on(self, now: float) -> float | None:
         """Until when to sleep if nothing has come since; None when something has, or may have."""
         dispatcher = self._dispatcher
-        if now >= self._until or len(self._route.native) or self._updates.changed or dispatcher.reports:
+        if now >= self._next_turn or len(self._route.native) or self._updates.changed or dispatcher.reports:
             return None
         news = self._updates.holds.throttles_anew() or dispatcher.intake.suspended
         if news or dispatcher.schedule.alarm.at < NEVER or dispatcher.record_buffer.waiting:

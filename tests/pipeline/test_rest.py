@@ -153,7 +153,7 @@ def calls_of_a_turn(partitions: int) -> int:
             rig.poll(0)
             look(rig)
             rig.time.pass_(0.1)
-        rig.engine.updates.changed, rig.engine.turns._until = False, 0.0
+        rig.engine.updates.changed, rig.engine.turns._next_turn = False, 0.0
         sys.setprofile(called)
         try:
             look(rig)

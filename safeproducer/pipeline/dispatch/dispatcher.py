@@ -219,7 +219,7 @@ class Dispatcher(ReadyCheck):
         if lane.refused:
             self.record_buffer.take_back(buffer, lane)
         if batch is not None:
-            self._choice.in_flight[node] += 1
+            self._choice.handed_over(node)
             # It goes last: those that wait for the same broker would wait for as long as it has more.
             if self.record_buffer.busy.pop(buffer.tp, None) is not None:
                 self.record_buffer.busy[buffer.tp] = buffer
@@ -269,7 +269,10 @@ class Dispatcher(ReadyCheck):
             buffer.resolved(batch)
             if self._delivery.fails_behind and batch.reports.unknown_outcome and self.lanes.has_failed(batch.lane):
                 self.expiry.give_up(batch.tp, {record[KEY] for record in batch.records})
-            (self.record_buffer.pinned.add if buffer.pinned else self.record_buffer.pinned.discard)(buffer.tp)
+            if buffer.pinned:
+                self.record_buffer.pinned.add(buffer.tp)
+            else:
+                self.record_buffer.pinned.discard(buffer.tp)
             for number, count in batch.runs:
                 self.record_buffer.numbers.release(number, count)
             # A batch for a leader that hung is answered late, by the next one, and other lanes would wait for it as

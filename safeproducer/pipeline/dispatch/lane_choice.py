@@ -43,6 +43,9 @@ class LaneChoice:
     _hint: Callable[[str, int], None] | None
     in_flight: Counter[int | None] = field(default_factory=Counter)
 
+    def handed_over(self, node: int | None) -> None:
+        self.in_flight[node] += 1
+
     def resolved(self, batch: InFlightBatch) -> None:
         """A batch has all its reports; one without records was not taken."""
         if batch.records:

@@ -276,7 +276,7 @@ class DeliveryCounters:
     def totals(self) -> tuple[int, int, int]:
         """(accepted, delivered, failed). Reports are read first, so that accepted is never the smaller one."""
         reported = self._reporting.reported  # thousands are added up in C
-        delivered, failed = (sum(map(attrgetter(name), reported)) for name in ("delivered", "failed"))
+        delivered, failed = sum(map(attrgetter("delivered"), reported)), sum(map(attrgetter("failed"), reported))
         accepted = sum(map(attrgetter("accepted"), self._reporting.accounts))
         return accepted, delivered, failed
 

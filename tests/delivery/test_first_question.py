@@ -172,6 +172,7 @@ def test_a_fork_while_it_asks_harms_neither_side() -> None:
     """The child ends as it should, and the parent's thread ends with close()."""
     result = run_script(SafeProducer, NOWHERE["bootstrap.servers"], ASK + FORK)
     assert (result.returncode, result.stdout) == (0, "left True\nchild 7\nleft True\n"), result.stderr
+    assert "were lost" not in result.stderr, "the child tells of no record of its parent"
 
 
 class Client:

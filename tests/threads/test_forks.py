@@ -77,8 +77,8 @@ def refused(call: Callable[[], Any]) -> bool:
     started = time.monotonic()
     try:
         call()
-    except ForkedProducerError:
-        return time.monotonic() - started < 1
+    except ForkedProducerError as error:
+        return "fork" in str(error) and time.monotonic() - started < 1
     return False
 
 
@@ -116,14 +116,17 @@ def test_no_call_in_a_child_waits_for_a_lock(fork: Callable[[], int], mode: str,
     locks = [lane.sender.at_work, *(fed.client._asking for fed in lane.dispatcher.lanes)]
 
     def body() -> int:
-        rest = [refused(lambda call=call: getattr(producer, call[0])(*call[1])) for call in CALLS]  # type: ignore[misc]
-        told = len(producer) == 0 and producer.snapshot().state == "forked" and "fork" in repr(producer)
+        calls = [*CALLS, ("close", ())]
+        rest = [refused(lambda call=call: getattr(producer, call[0])(*call[1])) for call in calls]  # type: ignore[misc]
+        told = len(producer) == 0 and producer.snapshot().state == "forked"
+        told = told and all("fork" in text for text in (repr(producer), producer.explain()))
         producer.__del__()
         return 0 if all(rest) and told else 1
 
     with held(*locks):  # a fork in C is noticed by a look alone
         assert in_child(fork, (lambda: producer.snapshot() and body()) if fork is fork_in_c else body) == 0
-    producer.close()
+    send_one(producer, "fork", b"after")
+    assert producer.close().delivered == 2
 
 
 @pytest.mark.parametrize("fork", [os.fork, fork_in_c], ids=["python", "c"])

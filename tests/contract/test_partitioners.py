@@ -100,12 +100,12 @@ def test_keyless_records_are_spread(make: Any, topic: str, name: str) -> None:
     assert set(partitions_of(producer, topic, [None] * 200)) == set(range(PARTITIONS))
 
 
-@pytest.mark.parametrize("name", ["consistent_random", "murmur2_random"])
+@pytest.mark.parametrize("name", ["consistent_random", "murmur2_random", "fnv1a_random"])
 def test_empty_key_differs_between_partitioners(make: Any, topic: str, name: str) -> None:
-    """An empty key counts as none for consistent_random and as a key for murmur2_random."""
+    """An empty key counts as none for consistent_random and as a key for the others."""
     producer = make({"partitioner": name, "sticky.partitioning.linger.ms": 0})
     found = set(partitions_of(producer, topic, [b""] * 200))
-    assert found == (set(range(PARTITIONS)) if name == "consistent_random" else {murmur2(b"") % PARTITIONS})
+    assert found == (set(range(PARTITIONS)) if name == "consistent_random" else {HASHES[name](b"") % PARTITIONS})
 
 
 def test_keyless_records_stick_to_a_partition_for_a_while(make: Any, topic: str) -> None:

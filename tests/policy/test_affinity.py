@@ -22,45 +22,6 @@ def lane_of(affinity: Affinity, key: bytes) -> int | None:
     return affinity._bound.get(key, (None, 0))[0]
 
 
-def test_a_key_is_free_when_its_last_record_has_ended() -> None:
-    """Not before; and bound to the first lane that took it until then."""
-    keys = Affinity()
-    assert lane_of(keys, b"k") is None
-    keys.bind(b"k", 2)
-    keys.bind(b"k", 2)
-    keys.release(b"k")
-    assert lane_of(keys, b"k") == 2
-    keys.release(b"k")
-    assert lane_of(keys, b"k") is None
-    assert len(keys._bound) == 0
-
-
-def test_an_unknown_outcome_binds_until_its_lane_has_an_acknowledgement() -> None:
-    """One of another lane fences nothing."""
-    keys = Affinity()
-    keys.bind(b"k", 1)
-    keys.note_unknown([b"k"], 1)
-    keys.acknowledged(0)
-    assert lane_of(keys, b"k") == 1
-    assert keys.unknown_outcome
-    assert keys.has_unknown(1)
-    assert not keys.has_unknown(0)
-    keys.acknowledged(1)
-    assert lane_of(keys, b"k") is None
-    assert not keys.unknown_outcome
-
-
-def test_the_keys_of_a_lane_that_is_no_more_are_free() -> None:
-    """Those with records under way as well as those in doubt; other lanes' are not."""
-    keys = Affinity()
-    for key, lane in ((b"a", 1), (b"b", 1), (b"c", 2)):
-        keys.bind(key, lane)
-    keys.note_unknown([b"a"], 1)
-    keys.forget(1)
-    assert [lane_of(keys, key) for key in (b"a", b"b", b"c")] == [None, None, 2]
-    assert not keys.unknown_outcome
-
-
 def test_a_step_takes_the_same_time_however_much_is_bound() -> None:
     def seconds(bound: int) -> float:
         keys = Affinity()
@@ -91,11 +52,11 @@ class AffinityMachine(RuleBasedStateMachine):
 
     @rule(key=keys, lane=lanes)
     def take(self, key: bytes, lane: int) -> None:
-        """As the partition buffer does: where the key is bound to, or anywhere."""
-        owner = lane_of(self.affinity, key)
-        self.affinity.bind(key, lane if owner is None else owner)
+        """As the partition buffer does: whichever lane asks, it goes where the key is bound to, or by that lane."""
         bound = self.owner(key)
-        self.records.append((key, lane if bound is None else bound, False))
+        owner = lane if bound is None else bound
+        assert self.affinity.bind(key, lane) == owner
+        self.records.append((key, owner, False))
 
     def under_way(self, lane: int | None = None) -> list[tuple[bytes, int, bool]]:
         return [record for record in self.records if not record[2] and lane in (None, record[1])]

@@ -29,13 +29,6 @@ def test_the_number_of_lanes_that_are_wanted(lanes: int, ready: int, budget: int
     assert wanted(lanes, ready, budget, None) == expected
 
 
-@given(counts, counts, st.integers(5, 1000))
-def test_never_more_than_the_budget_can_use(lanes: int, ready: int, budget: int) -> None:
-    """Nor fewer than there are: giving up is another decision."""
-    more = wanted(lanes, min(lanes, ready), budget, None)
-    assert lanes <= more <= max(lanes, budget)
-
-
 @given(st.integers(1, 1000))
 def test_the_budget_is_reached(budget: int) -> None:
     """In few steps: each new lane takes a producer ID, but so does each step a while."""
@@ -140,15 +133,6 @@ def bursts(rate: float, rests: list[tuple[int, int]], hours: float) -> Pool:
         pool.rest(now, now + rest)
         now, turn = now + rest, turn + 1
     return pool
-
-
-@pytest.mark.parametrize("rest", [90, 150, 300, 1000, 2700, 2800, 5400])
-def test_bursts_over_twenty_lanes_take_few_ids(rest: int) -> None:
-    """20 once, and a quarter of the default rate at most; none again where the rests are short."""
-    made = bursts(DEFAULT_RATE, [(20, rest)], 6).made
-    assert made <= 20 + 25 * 6
-    if rest == 90:
-        assert made == 20
 
 
 RESTS = st.lists(st.tuples(st.integers(1, 20), st.integers(30, 4000)), min_size=1, max_size=8)

@@ -17,14 +17,6 @@ def throttle() -> Throttle:
     return Throttle()
 
 
-def test_a_record_waits_until_the_deadline_of_its_leader(throttle: Throttle) -> None:
-    """Not for another broker's, and at the deadline it goes."""
-    throttle.announce(1, 5.0, now=100.0)
-    assert throttle.deadline(1, 104.9) == 105.0
-    assert throttle.deadline(1, 105.0) is None
-    assert throttle.deadline(2, 101.0) is None
-
-
 def test_a_broker_is_calmed_for_as_long_again(throttle: Throttle) -> None:
     """And a little; a shorter throttle time does not end it."""
     assert not throttle.probes(None, 0.0)
@@ -37,27 +29,6 @@ def test_a_broker_is_calmed_for_as_long_again(throttle: Throttle) -> None:
     assert not throttle.probes(None, 110.0 + CALM)
     throttle.announce(2, 1.0, now=200.0)
     assert not throttle.probes(1, 200.0)
-
-
-def test_without_a_known_leader_the_latest_deadline_counts(throttle: Throttle) -> None:
-    """Also that of a throttling broker whose id is not known."""
-    assert throttle.deadline(None, 0.0) is None
-    throttle.announce(1, 5.0, now=0.0)
-    throttle.announce(2, 2.0, now=0.0)
-    assert throttle.deadline(None, 1.0) == 5.0
-    throttle.announce(-1, 9.0, now=1.0)
-    assert throttle.deadline(None, 6.0) == 10.0
-    assert throttle.deadlines(6.0) == {-1: 10.0}
-    assert throttle.deadline(1, 6.0) is None
-
-
-def test_an_episode_is_told_once(throttle: Throttle) -> None:
-    assert throttle.announce(1, 2.0, now=10.0)
-    assert not throttle.announce(1, 2.0, now=12.1)
-    assert throttle.announce(2, 1.0, now=12.2)
-    assert not throttle.announce(1, 2.0, now=14.1 + QUIET - 0.01)
-    later = 14.1 + 2 * QUIET + 2
-    assert throttle.announce(1, 3.0, now=later)
 
 
 @pytest.mark.parametrize("seconds", [0.0, -0.0, -1.0, math.inf, -math.inf, math.nan])

@@ -146,18 +146,6 @@ def test_the_same_leader_told_with_more_or_less_detail_is_no_change() -> None:
     assert memory.view.partitions.info(A).epoch == 7
 
 
-def test_an_answer_to_a_question_of_before_a_change_is_not_used() -> None:
-    """Whether the answer was that of the old leader, or of the same one in an older epoch."""
-    memory = Memory()
-    memory.led_by(A, 1, 7)
-    for node, epoch in ((2, 8), (1, 9)):
-        asked = next_step()
-        memory.led_by(A, node, epoch)
-        memory.said(1, TWENTY, 0, asked)
-        memory.said(2, TWENTY, 0, asked)
-        assert memory.window(0).size == 5
-
-
 def test_a_leader_that_stops_announcing_is_believed() -> None:
     """It was downgraded, or the rights are gone: five at once, not when the age is over."""
     memory = Memory()

@@ -1,6 +1,6 @@
 """Run in a process of its own: public methods called from inside the producer's own calls, and from signal handlers.
 
-`python -m tests.reentry.scenes (inside PLACE | signal CALL) CLASS MODE` prints a JSON object a line; a process that
+`python -m tests.reentry.scenes (inside PLACE | signal CALL) MODE` prints a JSON object a line; a process that
 hangs shows its threads and ends itself.
 """
 
@@ -18,8 +18,6 @@ import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
-
-from confluent_kafka import Producer
 
 from safeproducer import ProducerClosedError, SafeProducer
 from safeproducer.hooks import Hook
@@ -46,9 +44,8 @@ def say(**told: Any) -> None:
 class Scene:
     """A producer, the cluster it writes to, and what became of its records."""
 
-    def __init__(self, kind: str, mode: str, cluster: FakeCluster) -> None:
+    def __init__(self, mode: str, cluster: FakeCluster) -> None:
         self.cluster = cluster
-        self.stock = kind == "stock"
         self.done = threading.Event()
         self.began = False
         self.produced: list[bytes] = []
@@ -63,10 +60,7 @@ class Scene:
         """A producer that has written a record."""
         settings = {"bootstrap.servers": self.cluster.bootstrap, "enable.idempotence": True, "log_level": 0}
         settings |= {"reconnect.backoff.max.ms": 200} | {name.replace("_ms", ".ms"): v for name, v in config.items()}
-        if self.stock:
-            self.producer = Producer(settings)
-        else:
-            self.producer = SafeProducer(settings | MODES[self._mode], hooks=() if hook is None else [hook])
+        self.producer = SafeProducer(settings | MODES[self._mode], hooks=() if hook is None else [hook])
         self.produce(b"warm")
         assert self.producer.flush(30) == 0
         return self.producer
@@ -107,33 +101,25 @@ class Scene:
 
     def calls(self) -> dict[str, Callable[[], Any]]:
         p = self.producer
-        calls: dict[str, Callable[[], Any]] = {
+        return {
             "len": lambda: len(p),
             "purge": p.purge,
             "produce": lambda: self.produce(b"inside"),
             "produce_batch": lambda: p.produce_batch(TOPIC, [{"value": b"batch"}]),
-        }
-        if self.stock:  # what follows aborts the process as soon as another callback runs, or hangs
-            return calls
-        return (
-            calls
-            | {
-                "list_topics": lambda: type(p.list_topics(timeout=SHORT)).__name__,
-                "cluster_id": lambda: type(p.cluster_id(timeout=SHORT)).__name__,
-                "set_sasl_credentials": lambda: p.set_sasl_credentials("user", "password"),
-                "poll": lambda: p.poll(SHORT),
-                "flush": lambda: p.flush(SHORT),
-                "snapshot": lambda: type(p.snapshot()).__name__,
-                "explain": lambda: type(p.explain()).__name__,
-                "repr": lambda: repr(p)[:13],
-                "init_transactions": lambda: p.init_transactions(SHORT),
-                "begin_transaction": p.begin_transaction,
-                "send_offsets_to_transaction": lambda: p.send_offsets_to_transaction([], None, SHORT),
-                "commit_transaction": lambda: p.commit_transaction(SHORT),
-                "abort_transaction": lambda: p.abort_transaction(SHORT),
-            }
-            | ({"close": lambda: p.close(SHORT)} if self.closes else {})
-        )
+            "list_topics": lambda: type(p.list_topics(timeout=SHORT)).__name__,
+            "cluster_id": lambda: type(p.cluster_id(timeout=SHORT)).__name__,
+            "set_sasl_credentials": lambda: p.set_sasl_credentials("user", "password"),
+            "poll": lambda: p.poll(SHORT),
+            "flush": lambda: p.flush(SHORT),
+            "snapshot": lambda: type(p.snapshot()).__name__,
+            "explain": lambda: type(p.explain()).__name__,
+            "repr": lambda: repr(p)[:13],
+            "init_transactions": lambda: p.init_transactions(SHORT),
+            "begin_transaction": p.begin_transaction,
+            "send_offsets_to_transaction": lambda: p.send_offsets_to_transaction([], None, SHORT),
+            "commit_transaction": lambda: p.commit_transaction(SHORT),
+            "abort_transaction": lambda: p.abort_transaction(SHORT),
+        } | ({"close": lambda: p.close(SHORT)} if self.closes else {})
 
     def lose_brokers(self) -> None:
         """Nobody can connect for a moment: the client tells of errors."""
@@ -151,7 +137,7 @@ class Scene:
             faulthandler.dump_traceback()
             os._exit(3)
         self.find_brokers()
-        closed = not self.stock and self.producer.snapshot().state == "closed"
+        closed = self.producer.snapshot().state == "closed"
         if not closed:
             self.produce(b"after")
             say(left=self.producer.flush(30), after=self.told[b"after"])
@@ -323,7 +309,7 @@ def looking(scene: Scene) -> dict[str, Any]:
     p = scene.producer
     p.poll(0)  # leaves what comes later to the call that it has interrupted
     told: dict[str, Any] = {"len": len(p), "topics": len(p.list_topics(timeout=20).topics)}
-    return told if scene.stock else told | {"state": p.snapshot().state, "explained": p.explain() != ""}
+    return told | {"state": p.snapshot().state, "explained": p.explain() != ""}
 
 
 def closing(scene: Scene) -> dict[str, Any]:
@@ -383,11 +369,9 @@ def interrupt(scene: Scene, call: Callable[[Scene], None], handler: Callable[[Sc
     except Exception as error:
         ended = type(error).__name__
     left = 0
-    if not scene.stock and scene.producer.snapshot().state == "open":
+    if scene.producer.snapshot().state == "open":
         left = scene.producer.flush(30)
         scene.producer.close()
-    elif scene.stock and handler is not closing and call is not close:
-        left = scene.producer.flush(30)
     scene.cluster.delay(0)
     log = collections.Counter(record.value for record in scene.cluster.log(TOPIC))
     say(
@@ -401,17 +385,17 @@ def interrupt(scene: Scene, call: Callable[[Scene], None], handler: Callable[[Sc
     )
 
 
-def main(what: str, name: str, kind: str, mode: str) -> None:
+def main(what: str, name: str, mode: str) -> None:
     faulthandler.dump_traceback_later(HANGS, exit=True)
     if what == "inside":
         with cluster_of({TOPIC: 3}, 2) as cluster:
-            scene = Scene(kind, mode, cluster)
+            scene = Scene(mode, cluster)
             PLACES[name](scene)
             scene.conclude()
     else:
         call, handler = name.split("-")
         with cluster_of({TOPIC: 1}) as cluster:
-            interrupt(Scene(kind, mode, cluster), CALLS[call], HANDLERS[handler])
+            interrupt(Scene(mode, cluster), CALLS[call], HANDLERS[handler])
     sys.stdout.flush()
     os._exit(0)
 

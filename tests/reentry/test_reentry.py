@@ -1,8 +1,8 @@
 """Every public method, called inside the producer's own calls: it works or answers at once, and harms nothing.
 
-A signal handler is no callback: there flush(), poll(), produce() and close() do their work. confluent_kafka takes part
-where it survives: poll(), flush(), list_topics(), cluster_id() and set_sasl_credentials() in a callback, and
-list_topics() in a signal handler, abort the process as soon as another callback runs; close() never returns.
+A signal handler is no callback: there flush(), poll(), produce() and close() do their work. confluent_kafka takes no
+part: poll(), flush(), list_topics(), cluster_id() and set_sasl_credentials() in a callback, and list_topics() in a
+signal handler, abort the process as soon as another callback runs; close() never returns (tests/contract).
 """
 
 import json
@@ -26,22 +26,13 @@ AT_ONCE = 5.0
 HELD = [mode for mode in MODES if mode != "auto"]
 
 
-def ours(number: int) -> list[tuple[str, str]]:
+def modes(number: int) -> list[str]:
     """A scene is played with the direct path, and by turns with one of the two ways to hold back."""
-    return [("ours", "auto"), ("ours", HELD[number % len(HELD)])]
+    return ["auto", HELD[number % len(HELD)]]
 
 
-STOCK_PLACES = [
-    "in_a_delivery_callback",
-    "in_a_delivery_callback_of_flush",
-    "in_error_cb",
-    "in_stats_cb",
-    "in_throttle_cb",
-    "in_a_destructor_inside_a_callback",
-]
-WHERE_STOCK_SERVES = ["poll", "flush", "produce"]
-METHODS_OF_STOCK = {"len", "purge", "produce", "produce_batch"}
-METHODS = METHODS_OF_STOCK | {
+METHODS = {
+    *("len", "purge", "produce", "produce_batch"),
     *("list_topics", "cluster_id", "set_sasl_credentials", "poll", "flush", "snapshot", "explain", "repr"),
     *("init_transactions", "begin_transaction", "send_offsets_to_transaction", "commit_transaction"),
     *("abort_transaction", "close"),
@@ -70,17 +61,15 @@ def plays(request: pytest.FixtureRequest) -> Iterator[Ahead]:
 
 @pytest.mark.parametrize(
     "scene",
-    [("inside", tp, "stock", "auto") for tp in STOCK_PLACES]
-    + [("inside", tp, *kind) for number, tp in enumerate(PLACES) for kind in ours(number)],
+    [("inside", tp, mode) for number, tp in enumerate(PLACES) for mode in modes(number)],
     ids="-".join,
 )
 def test_every_method_called_inside(plays: Ahead, scene: tuple[str, ...]) -> None:
     """In callbacks, hooks, log handlers and destructors: an answer at once, and each record has its one report."""
     said = plays(*scene)
-    _, tp, kind, _ = scene
+    _, tp, _ = scene
     called = {entry["called"]: entry for entry in said if "called" in entry}
-    expected = METHODS if kind == "ours" else METHODS_OF_STOCK
-    assert set(called) == expected - ({"close"} if tp == "in_a_hook_of_produce" else set())
+    assert set(called) == METHODS - ({"close"} if tp == "in_a_hook_of_produce" else set())
     assert {name: entry["seconds"] for name, entry in called.items() if entry["seconds"] > AT_ONCE} == {}
     assert (called["produce"]["answer"], called["produce_batch"]["answer"]) == ("None", "1")
     end = said[-1]
@@ -89,30 +78,19 @@ def test_every_method_called_inside(plays: Ahead, scene: tuple[str, ...]) -> Non
         assert said[-2] == {"left": 0, "after": 1}
 
 
-def survived(call: str, handler: str, kind: str) -> bool:
-    """Whether a handler can be tried; confluent_kafka aborts or hangs in the others."""
-    return kind == "ours" or call == "produce" or (call in WHERE_STOCK_SERVES and handler in WHERE_STOCK_SERVES)
-
-
 @pytest.mark.parametrize(
     "scene",
     [
-        ("signal", f"{call}-{handler}", kind, mode)
+        ("signal", f"{call}-{handler}", mode)
         for place, call in enumerate(CALLS)
         for number, handler in enumerate(HANDLERS)
-        for kind, mode in [("stock", "auto"), *ours(place + number)]
-        if survived(call, handler, kind)
+        for mode in modes(place + number)
     ],
     ids="-".join,
 )
 def test_signal_handlers_do_their_work(plays: Ahead, scene: tuple[str, ...]) -> None:
     """A real signal, while the main thread is inside poll(), flush(), close() or produce()."""
-    try:
-        said = plays(*scene)
-    except AssertionError as error:
-        if scene[2] == "stock" and "CallState_get" in str(error):
-            pytest.skip("confluent_kafka aborted: the signal came while it had the interpreter lock in a report")
-        raise
+    said = plays(*scene)
     handler = scene[1].partition("-")[2]
     handled, end = said[0], said[-1]
     assert "raised" not in handled, handled

@@ -3,8 +3,6 @@
 from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.fake.state.sasl import Credentials
-from tests.clusters import cluster_of
-from tests.contract.support import poll_until
 from tests.lanes.conftest import RETAIN
 from tests.lanes.traffic import Traffic
 
@@ -19,36 +17,6 @@ class Guard(Credentials):
     def verify(self, user: str, password: str) -> bool:
         self.tried.append(password)
         return super().verify(user, password)
-
-
-def test_new_credentials_reach_every_lane() -> None:
-    """Those that exist, which were refused until then, and those that are made later."""
-    with cluster_of({"t": 1}, users={"alice": "secret"}) as cluster:
-        producer = SafeProducer(
-            {
-                "bootstrap.servers": cluster.bootstrap,
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": "alice",
-                "sasl.password": "misspelt",
-                "reconnect.backoff.max.ms": 200,
-                "log_level": 0,
-                "error_cb": lambda error: None,
-                "safeproducer.mode": "held",
-                "safeproducer.ordering": "none",
-                "safeproducer.lanes": 3,
-                "batch.num.messages": 2,
-            }
-        )
-        for number in range(60):
-            producer.produce("t", b"%d" % number, partition=0)
-        poll_until(producer, lambda: producer.snapshot().lanes >= 3)
-        assert producer.snapshot().delivered == 0
-        producer.set_sasl_credentials("alice", "secret")
-        cluster.delay(0.02)
-        assert producer.flush(20) == 0
-        assert len({record.producer_id for record in cluster.log("t")}) == 3
-        producer.close()
 
 
 def test_a_rotated_password_is_not_tried_again() -> None:

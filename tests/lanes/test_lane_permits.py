@@ -4,19 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from safeproducer import HoldReason, ProducerIdLimitError, SafeProducer
+from safeproducer import ProducerIdLimitError, SafeProducer
 from safeproducer.policy.permits import Kind
 from safeproducer.producer_ids.ledger_places import Place
 from safeproducer.producer_ids.ledger_reader import read_ledgers
 from safeproducer.testing import FakeCluster
 from tests.clusters import cluster_of
-from tests.lanes.conftest import BATCH, LATE, RETAIN, Changes, Make
-from tests.lanes.traffic import Traffic, most_unresolved
+from tests.lanes.conftest import BATCH, RETAIN, Make
+from tests.lanes.traffic import Traffic
 from tests.permit_count import Permits, permits_counted
 
 BACKLOG = 40 * BATCH
 POLICY = "safeproducer.producer.ids.policy"
-OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 
 
 def wrote(cluster: FakeCluster) -> set[int]:
@@ -31,35 +30,6 @@ def check(cluster: FakeCluster, permits: Permits, producer: SafeProducer) -> Non
     assert permits.held[Kind.FIRST] == 1
     assert set(permits.ids.values()) <= ids
     assert len(permits.ids) == len(set(permits.ids.values()))
-
-
-def test_each_lane_that_wrote_has_a_permit(cluster: FakeCluster, make: Make) -> None:
-    cluster.create_topic("t", config={RETAIN: "20"})
-    with permits_counted() as permits:
-        producer = make()
-        load = Traffic(producer, "t", 200)
-        load.until(lambda: producer.snapshot().lanes >= 12, backlog=BACKLOG)
-        load.keep(5 * LATE, BACKLOG)
-        assert set(load.finish()) == {"delivered"}
-        check(cluster, permits, producer)
-        assert len(permits.ids) >= 5
-        producer.close(5)
-        check(cluster, permits, producer)
-    load.check(cluster)
-
-
-def test_the_buffered_path_beside_the_direct_lane_has_one(cluster: FakeCluster) -> None:
-    """A long round trip: the direct lane's first, and one more."""
-    cluster.create_topic("t")
-    cluster.delay(0.1)
-    config = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, "log_level": 0}
-    with permits_counted() as permits, SafeProducer(config) as producer:
-        load = Traffic(producer, "t", 200)
-        load.send(1)
-        load.until(lambda: producer.snapshot().handed_over, backlog=BATCH)
-        assert set(load.finish()) == {"delivered"}
-        assert len(wrote(cluster)) == 2
-        check(cluster, permits, producer)
 
 
 def in_the_ledger(place: Path) -> int:
@@ -99,53 +69,6 @@ def test_the_ledger_counts_as_many_ids_as_wrote(make: Make, cluster: FakeCluster
     with refused, pytest.raises(ProducerIdLimitError):
         refused.produce("t", b"v")
     assert in_the_ledger(tmp_path / "ledger") == len(wrote(cluster))
-
-
-def test_one_that_replaces_a_failed_lane_has_its_own(cluster: FakeCluster, make: Make, changes: Changes) -> None:
-    """Beyond the limit as well: without it the partition would be slower for good."""
-    cluster.create_topic("t", config={RETAIN: "20"})
-    with permits_counted() as permits:
-        producer = make(
-            safeproducer_lanes=4,
-            safeproducer_producer_ids_per_hour=4,
-            safeproducer_producer_ids_policy="refuse",
-            safeproducer_producer_ids_ledger="off",
-        )
-        load = Traffic(producer, "t", 200)
-        load.until(lambda: most_unresolved(cluster, "t", LATE) == 4, backlog=BACKLOG)
-        cluster.fail_next("Produce", OUT_OF_ORDER_SEQUENCE_NUMBER)
-        load.until(lambda: any("failed" in event.reason for event in changes.lanes), backlog=BACKLOG)
-        load.until(lambda: changes.lanes[-1].after == 4, backlog=BACKLOG)
-        load.keep(3 * LATE, BACKLOG)
-        load.finish()
-        assert len(wrote(cluster)) == 5
-        check(cluster, permits, producer)
-    load.check(cluster)
-
-
-@pytest.mark.parametrize("lanes", ["auto", 20])
-def test_lanes_keep_to_the_limit_and_the_load_goes_on(cluster: FakeCluster, make: Make, lanes: object) -> None:
-    """At 10 an hour: half of it with lanes=auto, all of it with a number."""
-    cluster.create_topic("t", config={RETAIN: "20"})
-    with permits_counted() as permits:
-        producer = make(
-            safeproducer_lanes=lanes,
-            safeproducer_producer_ids_per_hour=10,
-            safeproducer_producer_ids_policy="refuse",
-            safeproducer_producer_ids_ledger="off",
-        )
-        load = Traffic(producer, "t", 200)
-
-        def told() -> bool:
-            return HoldReason.LANES_LIMITED in {row.reason for row in producer.snapshot().partitions}
-
-        load.until(told, backlog=BACKLOG)
-        load.keep(5 * LATE, BACKLOG)
-        assert set(load.finish()) == {"delivered"}
-        # Exactly half is not more than half, but soon it is: so with "auto" there may be one more.
-        assert len(wrote(cluster)) in ((5, 6) if lanes == "auto" else (10,))
-        check(cluster, permits, producer)
-    load.check(cluster)
 
 
 @pytest.mark.parametrize("lanes", ["auto", 20])

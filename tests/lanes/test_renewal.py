@@ -13,7 +13,6 @@ from unittest import mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
 from safeproducer import FatalError, HoldReason, Hook, SafeProducer
 from safeproducer.hooks import ProducerRenewed
@@ -305,26 +304,6 @@ def test_a_fatal_error_that_a_signal_handler_took_away_is_followed_all_the_same(
             producer.poll(0.1)
         assert time.monotonic() < ends, producer.explain()
     assert producer.snapshot().renewals == 1
-
-
-@pytest.mark.parametrize("mode", ["auto", "held"])
-def test_a_topic_made_anew_by_the_rule_of_kafka_4_5(make: Any, told: Renewals, mode: str) -> None:
-    """The first batch is refused for good, and records of the new topic are written all the same."""
-    with cluster_of({"t": 1}, kafka="4.5") as newer:
-        admin = AdminClient({"bootstrap.servers": newer.bootstrap, "log_level": 0})
-        producer = make(newer, mode)
-        for number in range(1, 4):
-            load = Traffic(producer, "t", first=1000 * number)
-            load.send(20)
-            load.finish()
-            admin.delete_topics(["t"])["t"].result()
-            newer.create_topic("t")
-            load.until(lambda n=number: told.events[n - 1 :], backlog=20)
-            load.send(20)
-            load.finish()
-            values = [record.value for record in newer.log("t", 0)]
-            assert {*list(load.ended)[-20:]} <= {*values}
-        assert {event.error.name() for event in told.events} == {"OUT_OF_ORDER_SEQUENCE_NUMBER"}
 
 
 def test_a_produce_batch_that_meets_the_error_is_taken_whole(

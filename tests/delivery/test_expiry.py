@@ -15,7 +15,6 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
 from safeproducer import ConfigurationError, DeliveryError, SafeProducer
 from safeproducer.pipeline import turn
 from safeproducer.pipeline.cluster import id_expirations
-from safeproducer.pipeline.dispatch.expiry import Expiry
 from safeproducer.policy.outcome import Outcome
 from safeproducer.policy.pacing import AckTime
 from safeproducer.policy.probation import FREE, Probation
@@ -131,16 +130,6 @@ def test_guard_lets_old_timestamps_through(remembering: FakeCluster) -> None:
             producer.poll(0.005)
         assert producer.flush(20) == 0
     assert errors == []
-
-
-def test_without_the_rule_it_is_written_twice(forgetful: FakeCluster) -> None:
-    """A planted bug: the test above can fail."""
-    with (
-        mock.patch.object(Expiry, "limit", None),
-        made(SafeProducer, forgetful, **{"safeproducer.expiry.ms": AGE_MS}) as producer,
-    ):
-        assert lose_an_acknowledgement(producer, forgetful)[-1] == (b"lost", None)
-    assert written(forgetful) == [b"warm", b"lost", b"lost"]
 
 
 REST_CONFIGS: dict[str, dict[str, Any]] = {
@@ -353,15 +342,6 @@ def test_short_lived_producers_that_are_reused_are_told_once(
     assert len({batch.producer_id for entry in forgetful.journal("Produce") for batch in entry.batches}) == 1
     assert len(forgetful.journal("DescribeConfigs")) == 1
     assert len([record for record in caplog.records if "KIP-854" in record.getMessage()]) == 1
-
-
-def test_a_crash_loop_asks_nobody(forgetful: FakeCluster) -> None:
-    """A producer that lives for less than a minute."""
-    for _ in range(3):
-        with made(SafeProducer, forgetful) as producer:
-            send_one(producer, "t", b"x")
-            rest(producer, 0.7)
-    assert not forgetful.journal("DescribeConfigs")
 
 
 def test_a_default_of_a_day_changes_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -246,19 +246,6 @@ def test_produce_batch_waits_as_well() -> None:
         assert len(rig.cluster.log[TP]) == 10
 
 
-def test_a_permit_goes_back_when_nothing_was_sent() -> None:
-    """The brokers were away, and each record ended without having been in a request."""
-    with guarded() as (rig, keeper):
-        for broker in rig.cluster.brokers.values():
-            broker.silent = True
-        rig.lossy = True
-        assert rig.produce("a")
-        rig.close(0.1)
-        unsent = rig.engine.updates.failures.unsent == 1
-        assert bool(keeper.back) == unsent
-        assert rig.producer.snapshot().producer_ids == int(not unsent)
-
-
 def test_a_permit_that_was_used_does_not_go_back() -> None:
     """Once delivered, nor when the outcome is unknown."""
     with guarded() as (rig, keeper):

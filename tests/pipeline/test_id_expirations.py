@@ -123,7 +123,7 @@ def rig(rigs: Rigs) -> Rig:
 
 
 def test_no_broker_is_asked_in_the_first_minute(rig: Rig) -> None:
-    rig.look(id_expirations.NOT_BEFORE - 5)
+    rig.look(55)
     assert (rig.brokers.asked, rig.seconds) == ([], None)
     rig.look(5)
     assert (rig.brokers.asked, rig.seconds) == ([1], 600)

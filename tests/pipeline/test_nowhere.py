@@ -171,7 +171,9 @@ def test_counters_change_in_one_step() -> None:
     assert found == []
 
 
-def test_bytes_that_are_added_while_a_batch_is_taken() -> None:
+def test_records_that_are_added_while_a_batch_is_taken() -> None:
+    """Also between two calls, where an iterator was made and is not used up. Their bytes are counted."""
+
     def play(step: int) -> int:
         buffer = PartitionBuffer("a", 0)
         numbers = ReportNumbers()
@@ -180,12 +182,13 @@ def test_bytes_that_are_added_while_a_batch_is_taken() -> None:
             buffer.records.append((b"x", None, hold(numbers, int), 1, None, 40, 0.0))
             buffer.bytes += 40
 
-        accept()
-        with between(codes_of(PartitionBuffer.take), step, accept) as steps:
-            taken: list[Any] = []
-            buffer.take(1, 1000, 0, taken)
+        for _ in range(RECORDS):
+            accept()
+        taken: list[Any] = []
+        with between(codes_of(PartitionBuffer.take, PartitionBuffer._take_first), step, accept) as steps:
+            buffer.take(RECORDS, 1000, 0, taken)
         assert buffer.bytes == 40 * buffer.waiting
-        assert len(taken) == 1
+        assert len(taken) == RECORDS
         return steps[0]
 
-    everywhere(play, 2)
+    everywhere(play, 8)

@@ -21,16 +21,6 @@ def test_only_a_record_that_fills_a_batch_wakes_the_sender() -> None:
         rig.cluster.heal()
 
 
-def test_a_batch_that_is_full_by_its_bytes_holds_nearly_as_many() -> None:
-    """As librdkafka would put into it: a round trip is spent on each batch."""
-    with warmed({**CONFIG, "batch.size": 100_000}) as rig:
-        before = rig.cluster.requests
-        for _ in range(12_000):
-            assert rig.produce("a", 0)
-        rig.flush(5)
-        assert rig.cluster.requests - before <= 4, "of 15 bytes or so for each record, 180 KB in all"
-
-
 def test_a_batch_that_is_full_by_its_count_does_not_wait_for_linger() -> None:
     """Its last record wakes the sender."""
     with warmed({**CONFIG, "batch.num.messages": 10, "linger.ms": 500}) as rig:

@@ -1,8 +1,5 @@
 """What is taken from a partition buffer fits into a batch, as the wire format counts bytes."""
 
-import gc
-import threading
-import time
 from typing import Any
 
 import pytest
@@ -118,32 +115,3 @@ def test_a_record_waited_longest_for_one_of_the_reasons_of_its_own_time():
     assert buffer.waits.longest(8.0, 26.0) == linger
     assert buffer.waits.longest(25.0, 26.0) is None
     assert PartitionBuffer("a", 0).waits.longest(0.0, 1.0) is None
-
-
-def test_records_are_taken_while_another_thread_adds_some() -> None:
-    """Also between two calls, where an iterator was made and is not used up: the collector runs there, for example."""
-    buffer, over, taken = PartitionBuffer("a", 0), threading.Event(), list[Any]()
-    record: Any = (b"", None, None, 1_700_000_000_000, None, OVERHEAD, 0.0)
-    buffer.records.extend([record] * 1_000)
-
-    def add() -> None:
-        while not over.is_set():
-            buffer.records.append(record)
-            time.sleep(0)
-
-    def let_others_run(*_: object) -> None:
-        time.sleep(0.0002)
-
-    thread, threshold = threading.Thread(target=add), gc.get_threshold()
-    thread.start()
-    gc.callbacks.append(let_others_run)
-    gc.set_threshold(1, 100_000, 100_000)
-    try:
-        for _ in range(30):
-            buffer.take(10, 1_000_000, 0, taken)
-    finally:
-        gc.set_threshold(*threshold)
-        gc.callbacks.remove(let_others_run)
-        over.set()
-        thread.join()
-    assert len(taken) == 300

@@ -100,56 +100,6 @@ def written(cluster: FakeCluster) -> Counter[bytes | None]:
     return Counter(record.value for record in cluster.log("t", 0))
 
 
-WAITS = ["producer.poll(1)", "producer.flush()", "produce()"]
-
-
-@pytest.mark.parametrize("scene", [("flush_and_exit", mode, waits) for waits in WAITS for mode in MODES], ids="-".join)
-def test_records_that_a_sigterm_handler_flushes_are_written(plays: Ahead, scene: tuple[str, ...]) -> None:
-    """The most usual end of a producer: flush, then exit, while the main thread is inside a call."""
-    plays(*scene)
-
-
-def flush_and_exit(cluster: FakeCluster, mode: str, waits: str) -> None:
-    process = start(
-        cluster,
-        mode,
-        f"""
-        accepted = 1
-        def end(number, frame):
-            os.write(1, b"handling\\n")
-            left = producer.flush(30)
-            print(left, accepted, flush=True)
-            sys.exit(0)
-        def produce():
-            global accepted
-            while accepted < 50_000:
-                try:
-                    producer.produce("t", b"%d" % accepted, partition=0, on_delivery=report)
-                except BufferError:
-                    producer.poll(0.01)
-                    continue
-                accepted += 1
-            producer.poll(0)
-        print("warm", flush=True)
-        sys.stdin.readline()
-        for number in range({RECORDS}):
-            producer.produce("t", b"x%d" % number, partition=0, on_delivery=report)
-            accepted += 1
-        signal.signal(signal.SIGTERM, end)
-        print("ready", flush=True)
-        while True:
-            {waits}
-            producer.poll(0.5)
-        """,
-    )
-    interrupt(cluster, process)
-    left, accepted = map(int, ended(process).split())
-    found = written(cluster)
-    assert left == 0
-    assert accepted <= found.total() <= accepted + 1, "produce() may have been interrupted before it was counted"
-    assert set(found.values()) == {1}
-
-
 @pytest.mark.parametrize("scene", [("interrupt_a_callback", mode) for mode in MODES], ids="-".join)
 def test_a_handler_that_interrupts_a_callback(plays: Ahead, scene: tuple[str, ...]) -> None:
     """What it flushes is written. confluent_kafka aborts the process at the next callback."""

@@ -116,17 +116,6 @@ def test_a_leader_that_is_silent_from_the_start_keeps_no_other_back(cluster: Fak
         producer.close(10)
 
 
-def test_passthrough_does_not_wait(cluster: FakeCluster) -> None:
-    producer = SafeProducer(
-        {"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": "passthrough", "log_level": 0}
-    )
-    throttle(cluster, producer)
-    producer.produce("t", b"v", partition=0)
-    assert producer.snapshot().held == 0
-    assert producer.flush(10) == 0
-    producer.close()
-
-
 @pytest.mark.parametrize("extra", [{"safeproducer.mode": "passthrough"}, {"transactional.id": "a"}])
 def test_records_that_are_never_held_go_behind_an_application_that_did_not_poll(extra: dict[str, Any]) -> None:
     """The sender has taken its reports, so its records went through the intake: which held them for a throttle time."""
@@ -154,18 +143,6 @@ def test_records_that_are_never_held_go_behind_an_application_that_did_not_poll(
             producer.commit_transaction(30)
     finally:
         producer.close(10)
-
-
-def test_a_held_record_has_the_timestamp_of_its_produce(cluster: FakeCluster, make: Make) -> None:
-    producer = make()
-    throttle(cluster, producer)
-    before = int(time.time() * 1000)
-    producer.produce("t", b"held", partition=0)
-    after = int(time.time() * 1000)
-    send_one(producer, "t", b"own", partition=0, timestamp=1_000_000_000_000)
-    stamps = {record.value: record.timestamp for record in cluster.log("t", 0)}
-    assert before <= stamps[b"held"] <= after
-    assert stamps[b"own"] == 1_000_000_000_000
 
 
 def test_a_deadline_that_the_throttle_time_outlasts_fails_at_once(cluster: FakeCluster, make: Make) -> None:
@@ -205,15 +182,6 @@ def test_the_reason_is_known_before_the_sender_has_looked(make: Make) -> None:
         engine_of(producer).updates.throttled(1, "broker", 3.0)
         producer.produce("t", b"v", partition=0)
         assert row(producer, 0).reason is HoldReason.THROTTLED
-
-
-def test_max_block_waits_for_room(cluster: FakeCluster, make: Make) -> None:
-    producer = make(**{"queue.buffering.max.messages": 10, "safeproducer.max.block.ms": 5000})
-    reports: list[Any] = []
-    for _ in range(50):
-        producer.produce("t", b"v", partition=0, on_delivery=lambda error, _: reports.append(error))
-    assert producer.flush(10) == 0
-    assert reports == [None] * 50
 
 
 def test_max_block_ends(cluster: FakeCluster, make: Make) -> None:

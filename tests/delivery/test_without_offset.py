@@ -16,7 +16,7 @@ from tests.clusters import fake_cluster
 from tests.contract.support import poll_until
 from tests.inside import engine_of
 
-UNKNOWN_TOPIC_OR_PART, NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS = 3, 6, 19
+UNKNOWN_TOPIC_OR_PART, NOT_LEADER_OR_FOLLOWER = 3, 6
 LATE = 0.4
 """Seconds until an answer arrives: time enough for the next record to be sent."""
 
@@ -96,18 +96,6 @@ def test_the_first_batch_of_a_partition_is_alone(cluster: FakeCluster) -> None:
                 producer.poll(0.01)
         assert producer.flush(10) == 0
     assert errors == [None] * 20
-
-
-def test_a_partition_that_gets_no_acknowledgement_keeps_no_other_one_back(cluster: FakeCluster) -> None:
-    """Its first batch is rejected again and again, as while too few replicas are in sync."""
-    cluster.fail_next("Produce", NOT_ENOUGH_REPLICAS, 1000, topic="t", partition=1)
-    config = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "message.timeout.ms": 10_000}
-    with SafeProducer(config) as producer:
-        producer.produce("t", b"stuck", partition=1)
-        for number in range(5):
-            producer.produce("t", b"goes", partition=0)
-            poll_until(producer, lambda n=number: len(cluster.log("t", 0)) > n, timeout=5)
-        producer.purge()
 
 
 @pytest.mark.parametrize("acks", ["0", "1"])

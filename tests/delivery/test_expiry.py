@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Producer
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
 from safeproducer import ConfigurationError, DeliveryError, SafeProducer
 from safeproducer.pipeline import turn
@@ -70,12 +70,6 @@ def lose_an_acknowledgement(producer: Any, cluster: FakeCluster, lost: int = 1, 
 
 def written(cluster: FakeCluster) -> list[bytes | None]:
     return [record.value for record in cluster.log("t")]
-
-
-def test_plain_confluent_kafka_writes_twice_and_says_delivered(forgetful: FakeCluster) -> None:
-    reports = lose_an_acknowledgement(made(Producer, forgetful), forgetful)
-    assert reports == [(b"warm", None), (b"lost", None)]
-    assert written(forgetful) == [b"warm", b"lost", b"lost"]
 
 
 CONFIGS: dict[str, dict[str, Any]] = {

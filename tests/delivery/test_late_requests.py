@@ -77,19 +77,6 @@ def second_of_two(producer: Any, cluster: FakeCluster, ends: str) -> None:
 
 
 @pytest.mark.parametrize("ends", ["commit", "abort"])
-def test_confluent_kafka_has_the_hole(cluster: FakeCluster, ends: str) -> None:
-    """Whatever the brokers could do: librdkafka has the transactions of version 1."""
-    producer = Producer(config(cluster))
-    second_of_two(producer, cluster, ends)
-    assert cluster.transactions()["shop"].state == ("CompleteCommit" if ends == "commit" else "CompleteAbort")
-    assert committed(cluster) == ([b"first", b"second"] if ends == "commit" else [])
-    if ends == "commit":
-        with pytest.raises(KafkaException):
-            producer.abort_transaction(PATIENCE)
-        assert committed(cluster) == [b"first", b"second"], "it is aborted, and there for all to see"
-
-
-@pytest.mark.parametrize("ends", ["commit", "abort"])
 def test_a_late_end_ends_no_other_transaction(cluster: FakeCluster, ends: str) -> None:
     first = [b"first"] if ends == "commit" else []
     with SafeProducer(config(cluster)) as producer:

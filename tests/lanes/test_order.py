@@ -146,17 +146,6 @@ def test_ordering_none_spreads_one_key_over_lanes(cluster: FakeCluster, make: Ma
     assert sorted(record.value or b"" for record in cluster.log("t")) == sorted(load.ended)
 
 
-def test_one_key_stays_on_one_lane(cluster: FakeCluster, make: Make) -> None:
-    """With ordering=key a single hot key gains nothing, and loses nothing."""
-    cluster.create_topic("t", config={RETAIN: "20"})
-    producer = make(safeproducer_lanes=4)
-    load = Traffic(producer, "t", keys=1)
-    load.send(8 * BATCH)
-    assert set(load.finish()) == {"delivered"}
-    assert len(lanes_used(cluster, "t")) == 1
-    load.check(cluster)
-
-
 def test_ordering_partition_stays_on_one_lane(cluster: FakeCluster, make: Make, changes: Changes) -> None:
     """One producer ID, whatever the leader announces; nobody asks for that, and the whole partition is ordered."""
     cluster.create_topic("t", config={RETAIN: "20"})

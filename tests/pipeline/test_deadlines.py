@@ -158,24 +158,3 @@ def test_a_purge_of_a_partly_expired_batch_tells_of_each_record_once() -> None:
             rig.purge()
         rig.poll(0.5)
         assert [len(record.reports) for record in rig.records.values()] == [1, 1]
-
-
-def test_a_fed_lane_is_purged_before_librdkafka_expires_what_is_stuck_in_it() -> None:
-    """Or a new epoch would write those batches of other partitions twice whose answers were lost."""
-    with rigged({**CONFIG, "safeproducer.mode": "held"}) as rig:
-        assert rig.produce("a", 0)
-        assert rig.produce("a", 1)
-        rig.flush(1)
-        rig.cluster.brokers[1].silent = True
-        assert rig.produce("a", 0)
-        rig.flush(0.5)
-        for _ in range(40):
-            rig.report_queue(0.5)
-            assert rig.produce("a", 1)
-            rig.poll(0)
-        rig.report_queue(1)
-        rig.poll(0)
-        assert [native.expired_inside for native in rig.natives] == [0]
-        assert [native.epoch for native in rig.natives] == [1]
-        assert not [record for record in rig.open_records if record.partition == 1]
-        assert outcomes(rig, KafkaError._MSG_TIMED_OUT) == [Outcome.UNKNOWN]

@@ -46,20 +46,6 @@ def test_a_throttle_time_that_another_producer_was_told_of_is_waited_out_careful
         assert rig.cluster.requests == 2
 
 
-def test_reports_that_the_sender_took_count_against_the_buffer() -> None:
-    """An application that never polls meets a full queue, as in confluent_kafka, however many reports were served for
-    it."""
-    with warmed({**CONFIG, "queue.buffering.max.messages": 20}) as rig:
-        accepted = 0
-        for _ in range(50):
-            accepted += rig.produce("a", 0)
-            rig.report_queue(0.3)
-        assert accepted == 20
-        rig.check_bound()
-        rig.poll(0)
-        assert rig.produce("a", 0)
-
-
 @pytest.mark.parametrize("mode", ["auto", "held"])
 def test_bytes_in_a_lane_count_against_the_buffer(mode: str) -> None:
     """Those of a dead broker's records that librdkafka has, beside those that wait here for the same broker."""

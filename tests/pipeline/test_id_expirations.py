@@ -257,6 +257,8 @@ def test_old_timestamps_are_told_once_for_each_topic(rig: Rig) -> None:
         rig.expirations.timestamps.note("a", stamp(2 * DAY))
     kinds = [kind for kind in rig.people.kinds if kind.startswith("timestamps")]
     assert sorted(kinds) == ["timestamps a", "timestamps b"]
+    assert rig.expirations.timestamps.too_old(20.0) == {}, "nor is anybody asked again"
+    assert [rig.expirations.timestamps.keeps(topic) for topic in ("a", "log")] == [True, False]
     assert "86400 s ago" in rig.people.kinds["timestamps a"]
     assert "LogAppendTime" in rig.people.kinds["timestamps a"]
 

@@ -10,7 +10,7 @@ from safeproducer import FatalError
 from safeproducer.testing import FakeCluster
 from tests.contract.support import wait_until
 from tests.inside import engine_of
-from tests.lanes.conftest import BATCH, LATE, RETAIN, Changes, Make
+from tests.lanes.conftest import BATCH, LATE, Changes, Make
 from tests.lanes.traffic import Traffic, most_unresolved
 
 BACKLOG = 15 * BATCH
@@ -19,28 +19,6 @@ OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 """The one that librdkafka takes for fatal when the first batch in flight is answered so."""
 
 Plant = Callable[[Any], None]
-
-
-def test_a_lane_that_fails_for_good_is_replaced(cluster: FakeCluster, make: Make, changes: Changes) -> None:
-    """Its batches are of unknown outcome, or were not written; the producer goes on with the other lanes."""
-    cluster.create_topic("t", 2, config={RETAIN: "20"})
-    producer = make(safeproducer_lanes=4)
-    load = Traffic(producer, "t", 200)
-    load.until(lambda: most_unresolved(cluster, "t", LATE) == 4, backlog=BACKLOG)
-    cluster.fail_next("Produce", OUT_OF_ORDER_SEQUENCE_NUMBER)
-    load.until(lambda: any("failed" in event.reason for event in changes.lanes), backlog=BACKLOG)
-    load.until(lambda: changes.lanes[-1].after == 4, backlog=BACKLOG)
-    load.keep(3 * LATE, BACKLOG)
-    ended = load.finish()
-    account = producer.snapshot()
-    assert account.state == "open"
-    assert account.lanes == 4
-    assert changes.fatal == []
-    assert 0 < account.failed <= 2 * BATCH, "only what that lane had, one batch of each partition"
-    assert ended["delivered"] == account.delivered == load.accepted - account.failed
-    ids = {record.producer_id for partition in (0, 1) for record in cluster.log("t", partition)}
-    assert len(ids) == 5
-    load.check(cluster, partitions=2)
 
 
 def test_the_first_lane_is_replaced_too(cluster: FakeCluster, make: Make, changes: Changes) -> None:

@@ -122,17 +122,6 @@ def test_records_whose_time_is_over_while_their_broker_hangs(cluster: FakeCluste
     load.check(cluster)
 
 
-def test_records_without_a_key_take_any_lane(cluster: FakeCluster, make: Make) -> None:
-    """They have no order to keep, and fill the window."""
-    cluster.create_topic("t", config={RETAIN: "20"})
-    producer = make()
-    load = Traffic(producer, "t", keys=None)
-    load.until(lambda: most_unresolved(cluster, "t", LATE) == 20, backlog=BACKLOG)
-    assert set(load.finish()) == {"delivered"}
-    assert most_unresolved(cluster, "t", LATE) == 20
-    load.check(cluster)
-
-
 def test_ordering_none_spreads_one_key_over_lanes(cluster: FakeCluster, make: Make) -> None:
     """A single key fills the window; each record is delivered once, in whatever order."""
     cluster.create_topic("t", config={RETAIN: "20"})

@@ -95,25 +95,6 @@ def test_the_window_of_a_broker_that_does_not_lead_is_not_used(cluster: FakeClus
     assert {entry.broker for entry in cluster.journal("DescribeConfigs")} == {1}
 
 
-def test_an_answer_of_a_leader_that_lost_its_partition_meanwhile_is_not_used(
-    cluster: FakeCluster, make: Make, changes: Changes
-) -> None:
-    """Asked while it led, it says 20 after it does not any more; the new leader is old."""
-    wide(cluster)
-    cluster.set_kip_1269(2, False)
-    cluster.delay(1.5, broker=1, api="DescribeConfigs")
-    producer = make()
-    load = Traffic(producer, "wide")
-    load.until(lambda: cluster.journal("DescribeConfigs", broker=1), backlog=BACKLOG)
-    cluster.move_leader("wide", to=2)
-    load.until(lambda: cluster.journal("DescribeConfigs", broker=2), backlog=BACKLOG)
-    load.keep(1.0, BACKLOG)
-    load.finish()
-    assert changes.windows == []
-    assert most_unresolved(cluster, "wide", LATE) <= 5
-    load.check(cluster)
-
-
 @pytest.mark.parametrize("code", [TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED])
 def test_without_rights_it_is_five_and_the_reason_is_told(cluster: FakeCluster, make: Make, code: int) -> None:
     """In snapshot().windows and in explain(); it is not asked again at once."""

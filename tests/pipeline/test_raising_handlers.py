@@ -327,30 +327,6 @@ def test_a_handler_may_raise_anywhere_before_the_permit(
     assert step > 10
 
 
-@pytest.mark.filterwarnings("ignore:.*records were not reported.*:RuntimeWarning")
-def test_a_permit_ends_wherever_a_handler_raises_in_close(permits: Permits) -> None:
-    """A record that was certainly never sent: the permit goes back when another close() has ended it, never twice."""
-
-    def play(step: int) -> int:
-        permits.__init__(0)  # type: ignore[misc]
-        producer = SafeProducer(NOWHERE)
-        producer.produce("t", b"v", partition=0)
-        gc.collect()
-        with contextlib.suppress(LimitError), between(codes_of(Gate.end), step, interrupt, raises=True) as tps:
-            producer.close(0)
-        producer.close(0)
-        assert len(permits.granted) == 1
-        assert permits.granted[0] in permits.ended
-        assert len(permits.back) <= 1
-        back.append(len(permits.back))
-        return tps[0]
-
-    back: list[int] = []
-    for step in range(play(-1)):
-        play(step)
-    assert back.count(0) <= 1, "only where the handler comes when it is given back"
-
-
 def close_it(cluster: FakeCluster, mode: str, step: int, other: Callable[[Application], None]) -> tuple[Any, int]:
     """(the application, how many places there were): `other`, then the handler, comes at the given one of close()."""
     application = Application(cluster, mode)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from safeproducer.kafka.callback_errors import PURGED
@@ -46,23 +47,18 @@ class SentBatch:
     but neither headers nor timestamp. Rows that have these get a callback each, which says which row it is.
     """
 
-    __slots__ = ("_rows", "_topic", "columns", "numbers")
-
     def __init__(self, columns: Columns, topic: str | None, numbers: Sequence[int]) -> None:
         self.columns, self.numbers, self._topic = columns, numbers, topic
-        self._rows: dict[_Content, deque[int]] | None = None
 
     def row_of(self, message: Message) -> int | None:
         """The row of this batch that `message` was made of, counted from its first; each row is named once.
 
         Where rows are equal in all that a report brings, any of them is named. None when there is no such row.
         """
-        if self._rows is None:
-            self._rows = self._by_content()
         content = message.topic(), message.key(), message.value()
         # First those that ask for this partition: one of any other may have gone elsewhere.
         for partition in (message.partition(), ANY_PARTITION):
-            if rows := self._rows.get((*content, partition)):
+            if rows := self._by_content.get((*content, partition)):
                 return rows.popleft()
         return None
 
@@ -73,6 +69,7 @@ class SentBatch:
         content = one.topics(self._topic)[0], one.values()[0], one.keys()[0], place
         return *content, callback, None, one.timestamps()[0], next(one.all_headers())
 
+    @cached_property
     def _by_content(self) -> dict[_Content, deque[int]]:
         columns = self.columns
         lists = columns.topics(self._topic), columns.keys(), columns.values(), columns.partitions()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -22,7 +23,7 @@ _AT_ONCE = 1_000
 Header = tuple[str, bytes | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Columns:
     """The columns of one Arrow batch; None where there is none, or only nulls. `topic` is None, too, where the option
     names one; an empty topic is null.
@@ -120,6 +121,7 @@ class Columns:
         """The oldest timestamp in milliseconds, NOW if no row has one."""
         return NOW if self.timestamp is None else pc.min(self.milliseconds()).as_py() or NOW
 
+    @cached_property
     def flat_headers(self) -> tuple[Any, Any, Any]:
         """How many headers each row has; names and contents of all of them, in their order. No UTF-8 is null."""
         counts = pc.fill_null(pc.list_value_length(self.headers), 0).to_numpy()
@@ -141,7 +143,7 @@ class Columns:
 
     def _headers_of_rows(self, each: Sequence[Iterable[Header]] | None) -> Iterator[list[Header] | None]:
         if each is None:
-            counts, names, contents = self.flat_headers()
+            counts, names, contents = self.flat_headers
             pairs = zip(_one_by_one(names), _one_by_one(contents), strict=True)
             return (list(islice(pairs, count)) if count else None for count in counts.tolist())
         rows: Iterator[Any] = map(list, zip(*each, strict=True))
@@ -154,7 +156,7 @@ class Columns:
         many."""
         if self.headers is None:
             return []
-        counts, names, contents = self.flat_headers()
+        counts, names, contents = self.flat_headers
         number, columns = int(counts.max(initial=0)), list[Iterable[Any]]()
         if number * self.rows != len(names):
             return None
@@ -185,6 +187,8 @@ class Columns:
 
     def parts(self, rows: int) -> Iterator[Columns]:
         """All rows in their order, at most so many at once."""
+        if 0 < self.rows <= rows:
+            return iter((self,))  # with its flat_headers
         return (self.slice(first, min(rows, self.rows - first)) for first in range(0, self.rows, rows))
 
 

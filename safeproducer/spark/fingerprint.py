@@ -41,7 +41,7 @@ def fingerprint(columns: Columns, fixed_topic: str | None = None) -> Print:
         if column is not None:
             hashes = hashes + _known(column, _mixed(_numbers(pc.fill_null(column, 0)) + _seed(seed)))
     if columns.headers is not None:
-        hashes = hashes + _headers(columns.headers)
+        hashes = hashes + _headers(*columns.flat_headers)
     return Print(columns.rows, int(_mixed(hashes).sum(dtype=np.uint64)))
 
 
@@ -84,9 +84,7 @@ def _texts(column: Any, seed: int) -> Any:
     return _known(column, _mixed(sums[until] - sums[until - counts] + lengths.astype(np.uint64) + _seed(seed)))
 
 
-def _headers(column: Any) -> Any:
-    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    names, contents = pc.list_flatten(column).flatten()
+def _headers(counts: Any, names: Any, contents: Any) -> Any:
     until = np.cumsum(counts)
     place = np.arange(len(names)) - np.repeat(until - counts, counts)
     each = _mixed(_texts(names, 7) + _texts(contents, 8) + (place + 1).astype(np.uint64) * np.uint64(_GOLDEN))

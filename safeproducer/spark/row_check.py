@@ -139,7 +139,7 @@ def _nowhere(columns: Columns, topic: str | None, facts: Mapping[str, TopicFacts
 def _with_wrong_header_name(columns: Columns, topic: str | None) -> Iterator[Found]:
     if columns.headers is None:
         return
-    counts, names, _ = columns.flat_headers()
+    counts, names, _ = columns.flat_headers
     for wrong, cause in (
         (names.is_null(), errors.HEADER_WITHOUT_NAME),
         (pc.match_substring(names, "\0"), errors.HEADER_NAME_WITH_NUL),
@@ -177,7 +177,7 @@ def _too_large(
     limits = [one.max_bytes for one in facts.values() if one.max_bytes is not None]
     size = columns.size
     if columns.headers is not None:
-        counts, *fields = columns.flat_headers()
+        counts, *fields = columns.flat_headers
         each = pc.add(*(pc.fill_null(pc.binary_length(field), 0) for field in fields)).to_numpy() + 10  # at least
         of_rows = np.bincount(np.repeat(np.arange(columns.rows), counts), each, columns.rows)
         size = pc.add(size, pa.array(of_rows.astype(np.int64)))

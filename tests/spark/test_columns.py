@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import chain, combinations
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+from safeproducer.spark import columns
 from safeproducer.spark.task import Task, write_task
 from safeproducer.testing import FakeCluster
 from tests.spark.arrow import HEADERS, batch
@@ -60,6 +63,25 @@ def test_every_form_of_headers(
     headers = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), pairs, mask=masked)
     write_task([batch([b"1", b"2", b"3"], headers=headers)], options(), TASK)
     assert [record.headers for record in log(cluster)] == [(("h", b"\xff"),), (), (("ä", None),)]
+
+
+@pytest.mark.parametrize("second", [None, [{"key": "a", "value": b"2"}]], ids=["unequally many", "equally many"])
+def test_headers_of_an_arrow_batch_are_flattened_once(
+    second: list[dict[str, Any]] | None, cluster: FakeCluster, options: MakeOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check of names, that of sizes and the rows themselves need them."""
+    flattened: list[int] = []
+
+    def flatten(lists: Any) -> Any:
+        flattened.append(len(lists))
+        return pc.list_flatten(lists)
+
+    counting = SimpleNamespace(**{**vars(pc), "list_flatten": flatten})
+    monkeypatch.setattr(columns, "pc", counting)
+    headers = pa.array([[{"key": "a", "value": b"1"}], second], HEADERS)
+    write_task([batch([b"1", b"2"], headers=headers)], options(), TASK)
+    assert flattened == [2]
+    assert [len(record.headers) for record in log(cluster)] == [1, 0 if second is None else 1]
 
 
 COLUMNS = ("key", "partition", "headers", "timestamp")

@@ -10,11 +10,9 @@ import pytest
 
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.log import Record, read_records
-from integration.tap import Tap
 from safeproducer import SafeProducer
 from safeproducer.policy.partitioner import murmur2
 from safeproducer.spark.options import Options
-from safeproducer.spark.report import BatchReport, IdRate
 from safeproducer.spark.task import Task, write_task
 
 pytestmark = pytest.mark.usefixtures("_no_idle_producer_left")
@@ -23,8 +21,6 @@ TopicFactory = Callable[..., str]
 BATCHES, ROWS = 4, 10_000
 PARTITIONS = {"all": 5, "few": 3}
 SIZE = 100
-ONE_WAY = 0.025
-"""Seconds of a long link."""
 
 
 def batches(names: dict[str, str]) -> Iterator[pa.RecordBatch]:
@@ -84,30 +80,3 @@ def in_order(records: list[Record], partition: int, count: int) -> Iterator[int]
             assert number > last.get(record.key, -1)
             last[record.key] = number
         yield number
-
-
-@pytest.mark.timeout(180)
-def test_the_report_knows_all_producer_ids_on_a_long_link(
-    kafka_tapped: KafkaCluster, tap: Tap, topic: TopicFactory
-) -> None:
-    """Each lane has one. Once each of them has written, those that the brokers remember are those of the report."""
-    name = topic(3, on=kafka_tapped)
-    tap.delay(ONE_WAY)
-    given = {"kafka.bootstrap.servers": kafka_tapped.bootstrap, "safeproducer.ordering": "key", "topic": name}
-    options = Options.parse({**given, "kafka.batch.size": "20000"})
-    options.config["log_level"] = "0"
-    rate, found = IdRate(), set()
-    for number in range(30):
-        totals = write_task(batches({"all": name, "few": name}), options, Task(0, 0))
-        report = BatchReport.of([totals], number, None, rate, float(number))
-        remembered = {
-            state.producer_id
-            for partition in range(3)
-            for state in kafka_tapped.admin.describe_producers(name, partition)
-        }
-        found = set(report.producer_ids)
-        if 1 < len(remembered) == report.ids_used and remembered == found:
-            break
-    assert len(remembered) > 1
-    assert remembered == found
-    assert len(found) == report.ids_used == report.ids_per_hour

@@ -36,7 +36,7 @@ def test_what_the_command_line_refuses_has_a_way_out(command: Any) -> None:
 
 def test_doctor_and_replication_need_no_extra() -> None:
     """With --json they read a cluster with no other client, and none of the packages of the extra."""
-    blocked = ("kafka", "aiokafka", "rich", "google_crc32c", "rbloom")
+    blocked = ("kafka", "aiokafka", "rich", "google_crc32c")
     program = f"import sys; sys.modules.update(dict.fromkeys({blocked}))\n"
     program += "from safeproducer.cli.main import main; sys.exit(main())"
     with FakeCluster(1) as cluster:

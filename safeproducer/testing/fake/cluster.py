@@ -47,7 +47,7 @@ class FaultControl(Runtime):
         if side not in ("request", "answer"):
             raise ValueError(f"side: {side!r} is neither 'request' nor 'answer'")
         scope = Scope(None if api is None else _served(api), self._checked(broker))
-        self._call(lambda: self._state.faults.set_delay(seconds, scope, side))
+        self._call(lambda: self._state.faults.delays[side].set(scope, seconds))
 
     def lose_acks(
         self,
@@ -97,12 +97,13 @@ class FaultControl(Runtime):
         """How many requests wait on their way, because of ``hold_next()``."""
         return self._call(lambda: len(self._state.faults.held))
 
+    @on_cluster
     def set_throttle(self, milliseconds: int, *, broker: int | None = None, api: str = "Produce") -> None:
         """Answers of this API announce a throttle time of ``milliseconds`` (KIP-219), not enforced. 0 ends it."""
         if milliseconds < 0:
             raise ValueError(f"milliseconds: {milliseconds} is below 0")
-        scope = Scope(_served(api), self._checked(broker))
-        self._call(lambda: self._state.faults.set_throttle(milliseconds, scope))
+        throttles = self._state.faults.throttles
+        throttles.set(Scope(_served(api), self._checked(broker)), milliseconds)
 
     def end_faults(self) -> None:
         """End all of them: delays, throttle times, losses, errors and holds. Topics, records and the journal stay."""

@@ -172,7 +172,7 @@ def create_topics(request: Request) -> Body:
 
 def _each(request: Request, act: Callable[[Request, Body], Body]) -> list[Body]:
     often = Counter(wanted["name"] for wanted in request.body["topics"])
-    refused = [{"name": name, **_once(INVALID_REQUEST, name)} for name, times in often.items() if times > 1]
+    refused = [{"name": name, **_once(name)} for name, times in often.items() if times > 1]
     return refused + [act(request, wanted) for wanted in request.body["topics"] if often[wanted["name"]] == 1]
 
 
@@ -226,8 +226,8 @@ def create_partitions(request: Request) -> Body:
     return {"results": _each(request, _grow)}
 
 
-def _once(error_code: int, name: str) -> Body:
-    return {"error_code": error_code, "error_message": f"{name!r} is named more than once"}
+def _once(name: str) -> Body:
+    return {"error_code": INVALID_REQUEST, "error_message": f"{name!r} is named more than once"}
 
 
 def _grow(request: Request, wanted: Body) -> Body:
@@ -251,7 +251,7 @@ def delete_topics(request: Request) -> Body:
     answers = []
     for answer in found:
         if often[answer["name"]] > 1:
-            answer.update(_once(INVALID_REQUEST, answer["name"]))
+            answer.update(_once(answer["name"]))
         elif not answer["error_code"]:
             topic_changes.delete_topic(request.cluster, request.cluster.topics[answer["name"]])
         if answer not in answers:

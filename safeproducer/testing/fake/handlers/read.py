@@ -4,7 +4,6 @@ import asyncio
 
 from safeproducer.testing.codec import Body, WireError
 from safeproducer.testing.fake.handlers.request import Request, by_partition
-from safeproducer.testing.fake.rules.transactions import Aborted
 from safeproducer.testing.fake.state import markers
 from safeproducer.testing.fake.state.topics import Partition
 from safeproducer.testing.produce import read_records
@@ -65,7 +64,8 @@ def _read_one(request: Request, topic: Body, wanted: Body, left: int, *, at_leas
             most = max(min(left, wanted["partition_max_bytes"]), 0)
             records = log.read(offset, most, stable if committed else end, at_least_one=at_least_one)
             if committed:
-                aborted = [{"producer_id": a.producer_id, "first_offset": a.first} for a in _aborted(partition, offset)]
+                found = partition.transactions.aborted(offset, stable)
+                aborted = [{"producer_id": a.producer_id, "first_offset": a.first} for a in found]
     return {
         "partition_index": wanted["partition"],
         "error_code": error,
@@ -77,10 +77,6 @@ def _read_one(request: Request, topic: Body, wanted: Body, left: int, *, at_leas
         "records": records,
         **request.leader_hint(partition, error),
     }
-
-
-def _aborted(partition: Partition, offset: int) -> list[Aborted]:
-    return partition.transactions.aborted(offset, partition.last_stable_offset)
 
 
 def offset_for_leader_epoch(request: Request) -> Body:

@@ -1,7 +1,6 @@
 """Transactions: InitProducerId, their parts, their ends, and what admin clients ask and do."""
 
 import re
-from typing import Any
 
 from safeproducer.testing.codec import Body, RefusedError
 from safeproducer.testing.fake.handlers.groups import INVALID_GROUP_ID, INVALID_REQUEST, NOT_COORDINATOR, commit, find
@@ -41,7 +40,7 @@ def _begun(request: Request, wanted: str | None) -> Body:
     said = body.get("producer_id", -1), body.get("producer_epoch", -1)
     if (said[0] == -1) != (said[1] == -1):
         raise RefusedError(INVALID_REQUEST)
-    known = cluster.coordinators.transactions
+    known = request.transactions
     found = known.get(wanted or "")
     if found is None:
         first = cluster.rules.first_epoch - 1
@@ -82,11 +81,6 @@ def _known(request: Request, wanted: str | None) -> rules.Transaction:
     return known[wanted]
 
 
-def _add(request: Request, found: rules.Transaction, places: Any = (), groups: Any = ()) -> None:
-    found.add(places, groups, request.now)
-    markers.watch(request.cluster, found)
-
-
 def add_partitions(request: Request) -> Body:
     """From version 4 on for many transactions; such a request may only ask whether the partitions are part of them."""
     body = request.body
@@ -113,7 +107,7 @@ def _added(request: Request, asked: Body) -> list[Body]:
             if asked.get("verify_only"):
                 outside = known - (found.partitions if found.state is rules.State.ONGOING else set())
             else:
-                _add(request, found, places)
+                found.add(places, (), request.now)
         else:
             error = OPERATION_NOT_ATTEMPTED
     except RefusedError as refusal:
@@ -142,7 +136,7 @@ def add_offsets(request: Request) -> Body:
     try:
         found = _find(request, body["transactional_id"])
         found.check(body["producer_id"], body["producer_epoch"])
-        _add(request, found, groups=[body["group_id"]])
+        found.add((), [body["group_id"]], request.now)
     except RefusedError as error:
         return {"error_code": _told(request, error.error_code)}
     return {"error_code": 0}
@@ -161,7 +155,7 @@ def txn_offset_commit(request: Request) -> Body:
         )
         found = _member(request, body["transactional_id"], body["producer_id"], body["producer_epoch"])
         if version >= _RAISES_SINCE["TxnOffsetCommit"]:
-            _add(request, found, groups=[group.id])
+            found.add((), [group.id], request.now)
         elif group.id not in found.groups or found.state is not rules.State.ONGOING:
             raise RefusedError(_outside(request))
         into = group.uncommitted.setdefault(body["producer_id"], {})
@@ -203,7 +197,7 @@ def admit(request: Request, topic: Topic, partition: Partition, header: BatchHea
         return NOT_ENOUGH_REPLICAS if old else error.error_code
     place = topic.name, partition.index
     if version >= _ADDS_SINCE:
-        _add(request, found, [place])
+        found.add([place], (), request.now)
     elif place not in found.partitions or found.state is not rules.State.ONGOING:
         return _outside(request)
     return 0
@@ -215,7 +209,6 @@ def end_txn(request: Request) -> Body:
     try:
         found = _find(request, body["transactional_id"])
         if found.end(body["producer_id"], body["producer_epoch"], commit=body["committed"], raises=raises):
-            markers.watch(request.cluster, found)
             markers.complete(request.cluster, found)
     except RefusedError as error:
         return {"error_code": _told(request, error.error_code), "producer_id": -1, "producer_epoch": -1}

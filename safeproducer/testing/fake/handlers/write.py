@@ -225,29 +225,25 @@ def describe_producers(request: Request) -> Body:
     """The producers that this replica remembers, leader or follower."""
 
     def answer(topic: Body, index: int) -> Body:
-        return _producers_of(request, topic["name"], index)
+        _, partition, error = request.find_led(topic["name"], None, index)
+        if not is_topic_name(topic["name"]):
+            error = INVALID_TOPIC
+        if error == NOT_LEADER_OR_FOLLOWER and partition is not None and request.broker.id in partition.replicas:
+            error = 0
+        error = request.error or error
+        if partition is None or error:
+            return {"partition_index": index, "error_code": error, "active_producers": []}
+        active = [
+            {
+                "producer_id": producer_id,
+                "producer_epoch": entry.epoch,
+                "last_sequence": entry.last_sequence,
+                "last_timestamp": entry.timestamp,
+                "coordinator_epoch": entry.coordinator_epoch,
+                "current_txn_start_offset": partition.transactions.first_offset(producer_id),
+            }
+            for producer_id, entry in request.cluster.producers(partition, request.broker).entries().items()
+        ]
+        return {"partition_index": index, "error_code": 0, "active_producers": active}
 
     return {"topics": by_partition(request.body["topics"], answer, "partition_indexes")}
-
-
-def _producers_of(request: Request, name: str, index: int) -> Body:
-    _, partition, error = request.find_led(name or "", None, index)
-    if not is_topic_name(name):
-        error = INVALID_TOPIC
-    if error == NOT_LEADER_OR_FOLLOWER and partition is not None and request.broker.id in partition.replicas:
-        error = 0
-    error = request.error or error
-    if partition is None or error:
-        return {"partition_index": index, "error_code": error, "active_producers": []}
-    active = [
-        {
-            "producer_id": producer_id,
-            "producer_epoch": entry.epoch,
-            "last_sequence": entry.last_sequence,
-            "last_timestamp": entry.timestamp,
-            "coordinator_epoch": entry.coordinator_epoch,
-            "current_txn_start_offset": partition.transactions.first_offset(producer_id),
-        }
-        for producer_id, entry in request.cluster.producers(partition, request.broker).entries().items()
-    ]
-    return {"partition_index": index, "error_code": 0, "active_producers": active}

@@ -145,7 +145,7 @@ class Connection:
             return
         self.client_id = header.client_id
         faults = self._cluster.faults
-        delay = faults.delay("request", header.api, self._broker.id)
+        delay = faults.delays["request"].of(header.api, self._broker.id)
         held = faults.take_hold(header.api, self._broker.id)
         answer = partial(self._answer_and_wait, header, frame, arrived)
         await self._inbox.room(len(frame))
@@ -188,7 +188,7 @@ class Connection:
             outcome = "lost"
             self._outbox.put(self._late(header), self.abort)
         elif answer is not None:
-            answer["throttle_time_ms"] = max(muted, faults.throttle(api, self._broker.id))
+            answer["throttle_time_ms"] = max(muted, int(faults.throttles.of(api, self._broker.id)))
             self._send(header, encode_response(api, header.version, header.correlation_id, answer))
         self._note(header, outcome, arrived, request, self._session.reason)
         if self._session.failed:
@@ -242,7 +242,7 @@ class Connection:
         await asyncio.sleep(self._broker.value("connection.failed.authentication.delay.ms") / 1000)
 
     def _late(self, header: RequestHeader) -> float:
-        return self._cluster.faults.delay("answer", header.api, self._broker.id)
+        return self._cluster.faults.delays["answer"].of(header.api, self._broker.id)
 
     def _send(self, header: RequestHeader, frame: bytes) -> None:
         pieces = (len(frame).to_bytes(4, "big"), frame)

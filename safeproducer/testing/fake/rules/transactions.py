@@ -160,8 +160,6 @@ class Coordinators:
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
         self.transactions: dict[str, Transaction] = {}
-        self.busy: dict[str, Transaction] = {}
-        """The transactions that are ongoing, or whose end is prepared."""
         self._moved: dict[str, int] = {}
 
     def of(self, key: str, brokers: Sequence[int], alive: Sequence[int]) -> int:

@@ -61,7 +61,7 @@ def _taken(faults: list[_Counted], api: str, broker: int, named: Collection[Name
     return None
 
 
-class _Standing:
+class Standing:
     """Values in force until they are changed: the newest one that covers a request counts."""
 
     def __init__(self) -> None:
@@ -81,17 +81,13 @@ class Faults:
     """All faults now in force. It is not thread-safe."""
 
     def __init__(self) -> None:
-        self._delays: dict[Side, _Standing] = {"request": _Standing(), "answer": _Standing()}
-        self._throttles = _Standing()
+        self.delays: dict[Side, Standing] = {"request": Standing(), "answer": Standing()}
+        """Seconds by which a request or its answer is late."""
+        self.throttles = Standing()
+        """The throttle time in ms that an answer announces."""
         self._counted: dict[Kind, list[_Counted]] = {"error": [], "loss": [], "hold": []}
         self.held: list[asyncio.Event] = []
         """An event for each request that is held back, which waits for it."""
-
-    def set_delay(self, seconds: float, scope: Scope, side: Side) -> None:
-        self._delays[side].set(scope, seconds)
-
-    def set_throttle(self, milliseconds: int, scope: Scope) -> None:
-        self._throttles.set(scope, milliseconds)
 
     def order(self, kind: Kind, n: int, scope: Scope, error_code: int = 0) -> None:
         """Have it happen to the next ``n`` requests."""
@@ -111,14 +107,6 @@ class Faults:
             held.set()
         self.held, self._counted["hold"] = [], []
         return count
-
-    def delay(self, side: Side, api: str, broker: int) -> float:
-        """Seconds by which a request or its answer is late."""
-        return self._delays[side].of(api, broker)
-
-    def throttle(self, api: str, broker: int) -> int:
-        """The throttle time in ms that this answer announces."""
-        return int(self._throttles.of(api, broker))
 
     def take_error(self, api: str, broker: int) -> int:
         """The error this request has to fail with as a whole, 0 for none."""

@@ -6,16 +6,10 @@ from safeproducer.testing.fake.state.topics import NO_LEADER, Partition, Topic
 from safeproducer.testing.produce import marker, read_batch_headers
 
 
-def watch(cluster: ClusterState, transaction: Transaction) -> None:
-    """This transaction is ongoing, or its end is prepared: time may end it."""
-    busy = cluster.coordinators.busy
-    busy[transaction.id] = transaction
-
-
 def pass_time(cluster: ClusterState) -> None:
     """Abort what takes too long, and go on with ends for which a leader was missing."""
-    busy = cluster.coordinators.busy
-    for transaction in [*busy.values()]:
+    coordinators = cluster.coordinators
+    for transaction in coordinators.transactions.values():
         due = transaction.due
         if due is not None and due <= cluster.clock.now_ms():
             transaction.prepare(commit=False, raises=True)
@@ -38,8 +32,6 @@ def complete(cluster: ClusterState, transaction: Transaction) -> None:
         if group_id in cluster.groups:
             cluster.groups[group_id].end_transaction(producer_id, commit=transaction.commits)
     transaction.complete(cluster.new_producer_id)
-    busy = cluster.coordinators.busy
-    busy.pop(transaction.id, None)
     cluster.changed()
 
 

@@ -7,10 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from safeproducer.aio.producer import AsyncSafeProducer
-from safeproducer.aio.threads import LoopCalls, adapted, checked
-from safeproducer.errors import ConfigurationError
 from safeproducer.kafka.native import KafkaError, KafkaException
-from safeproducer.producer import SafeProducer
 from safeproducer.submitting import abort
 
 _LOOK = 0.01
@@ -35,16 +32,14 @@ class AIOProducer(AsyncSafeProducer):
     ) -> None:
         asyncio.get_running_loop()  # raises as confluent_kafka's
         self.executor = executor
-        calls, conf = LoopCalls(), producer_conf
+        conf = producer_conf
         if isinstance(conf, dict):
             conf = {name: value for name, value in conf.items() if name != "on_delivery"}
         try:
-            made = SafeProducer(adapted(conf, calls), hooks=checked(more.pop("hooks", ())))
-        except ConfigurationError as error:
-            raise error.with_traceback(None) from None  # as in AsyncSafeProducer
+            super().__init__(conf, hooks=more.get("hooks", ()), close_timeout=more.get("close_timeout", float("inf")))
         finally:
-            del producer_conf, conf
-        self._serve(made, calls, more.pop("close_timeout", float("inf")), lambda message: message)
+            del producer_conf, conf  # as in AsyncSafeProducer: frames know secrets
+        self._settling.result = lambda message: message
         self._bind()
 
     async def produce(

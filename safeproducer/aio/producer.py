@@ -21,7 +21,7 @@ from safeproducer.hooks import Hook
 from safeproducer.pipeline.accepting import lack_for, tells_each
 from safeproducer.policy.types import NEVER, UNPLACED
 from safeproducer.producer import SafeProducer, engine_of
-from safeproducer.records import DeliveredRecord, delivered
+from safeproducer.records import DeliveredRecord
 from safeproducer.snapshot import CloseReport, Health, Snapshot
 
 _BURST = 200
@@ -54,7 +54,7 @@ class AsyncSafeProducer(Transactional):
             del config
         self._serve(made, calls, close_timeout)
 
-    def _serve(self, producer: SafeProducer, calls: LoopCalls, close_timeout: float, result: Any = delivered) -> None:
+    def _serve(self, producer: SafeProducer, calls: LoopCalls, close_timeout: float) -> None:
         if not isinstance(close_timeout, int | float) or not close_timeout >= 0:
             raise ConfigurationValueError("close_timeout", repr(close_timeout), "it is no time", "Give seconds from 0")
         self.producer = producer
@@ -66,7 +66,7 @@ class AsyncSafeProducer(Transactional):
         self._calls = calls
         self._close_timeout = close_timeout
         self._owns = True
-        self._settling = Settling(self._engine, calls, self._fill, result)
+        self._settling = Settling(self._engine, calls, self._fill)
         self._wake = self._settling.waker()
         self._room = Room(self._engine)
         self._room_asked = False

@@ -36,16 +36,10 @@ class Settling:
     where the next record counts. `ended`: records whose reports were run, and whose futures wait for the loop.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        calls: LoopCalls,
-        after: Callable[[], object],
-        result: Callable[[Message], Any] = delivered,
-    ) -> None:
+    def __init__(self, engine: Engine, calls: LoopCalls, after: Callable[[], object]) -> None:
         self.engine = engine
         self._calls = calls
-        self.result = result
+        self.result: Callable[[Message], Any] = delivered
         self.pending = Pending()
         self._after = weakref.WeakMethod(after)
         self.ended: deque[Delivery] = deque()

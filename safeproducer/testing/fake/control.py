@@ -153,11 +153,7 @@ class BrokerControl(Runtime):
             configs.check(configs.BROKER, name, value)
         if not configs.BROKER[name].dynamic:
             raise ValueError(f"{name}: cannot be changed while the broker runs; give it as broker_config")
-        self._state.expire_producers(state)
-        state.dynamic.pop(name, None)
-        if value is not None:
-            state.dynamic[name] = value
-        self._state.review()
+        self._state.configure(state.dynamic, {name: value})
 
 
 class TopicControl(Runtime):
@@ -185,11 +181,7 @@ class TopicControl(Runtime):
         """Set the config ``name`` on the topic, or take it away (``value`` None). Raises ValueError as Kafka."""
         if value is not None or name not in configs.TOPIC:
             configs.check(configs.TOPIC, name, value)
-        config = self._topic(topic).config
-        config.pop(name, None)
-        if value is not None:
-            config[name] = value
-        self._state.review()
+        self._state.configure(self._topic(topic).config, {name: value})
 
     @on_cluster
     def fill(self, topic: str, partition: int, size: int, *, replicated: bool = True) -> None:

@@ -105,14 +105,7 @@ def _alter_configs(request: Request, kind: int, name: str, changes: list[Body]) 
             raise RefusedError(INVALID_REQUEST, f"{key} cannot be changed while the broker runs")
         changed[key] = _new_value(request, kind, values, change)
     if not request.body["validate_only"]:
-        for broker in request.cluster.brokers.values():
-            request.cluster.expire_producers(broker)
-        for key, value in changed.items():
-            values.pop(key, None)
-            if value is not None:
-                values[key] = value
-        request.cluster.review()
-        request.cluster.changed()
+        request.cluster.configure(values, changed)
 
 
 def _topic_values(request: Request, name: str) -> dict[str, str]:

@@ -89,8 +89,7 @@ async def join_group(request: Request) -> Body:
         group = find(request, _named(request), rules.UNKNOWN_MEMBER_ID if body["member_id"] else 0)
         return group, group.join(body, version, client, new_id, request.now)
 
-    nobody = {"generation_id": -1, "protocol_name": None, "leader": "", "member_id": body["member_id"], "members": []}
-    answer = await _when_told(request, join, nobody)
+    answer = await _when_told(request, join)
     if version < _NULL_NAMES:
         answer = {**answer, "protocol_name": answer["protocol_name"] or ""}
     return answer
@@ -103,10 +102,10 @@ async def sync_group(request: Request) -> Body:
         group = find(request, _named(request), rules.UNKNOWN_MEMBER_ID)
         return group, group.sync(request.body, request.now)
 
-    return await _when_told(request, sync, {"assignment": b"", "protocol_type": None, "protocol_name": None})
+    return await _when_told(request, sync)
 
 
-async def _when_told(request: Request, ask: Callable[[], tuple[rules.Group, rules.Reply]], nothing: Body) -> Body:
+async def _when_told(request: Request, ask: Callable[[], tuple[rules.Group, rules.Reply]]) -> Body:
     cluster, loop = request.cluster, asyncio.get_running_loop()
     try:
         group, reply = ask()
@@ -116,7 +115,7 @@ async def _when_told(request: Request, ask: Callable[[], tuple[rules.Group, rule
             await cluster.wait_for_change(1.0 if due is None else max(due - request.now, 1) / 1000)
             request.idle += loop.time() - began
     except RefusedError as error:
-        return {**nothing, "error_code": error.error_code}
+        return rules.refusal(error.error_code, request.body["member_id"])
     return answer
 
 

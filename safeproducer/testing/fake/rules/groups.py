@@ -154,7 +154,7 @@ class Group:
             return self._add(made, kind, now) if before is None else self._replace(before, made, now)
         if version >= _IDS_FIRST:
             self.pending[made.id] = now + made.session
-            return Reply(_refusal(MEMBER_ID_REQUIRED, made.id))
+            return Reply(refusal(MEMBER_ID_REQUIRED, made.id))
         return self._add(made, kind, now)
 
     def _add(self, member: Member, kind: str, now: int) -> Reply:
@@ -189,7 +189,7 @@ class Group:
         """A static member is back, under another ID (KIP-345): whoever uses the old one is fenced."""
         for reply in (before.joining, before.syncing):
             if reply is not None:
-                reply.answer = _refusal(FENCED_INSTANCE_ID, before.id)
+                reply.answer = refusal(FENCED_INSTANCE_ID, before.id)
         self.members = {
             (made.id if one is before else one.id): made if one is before else one for one in self.members.values()
         }
@@ -306,10 +306,8 @@ class Group:
 
     def _answer_sync(self, member: Member, error: int, now: int) -> None:
         if member.syncing is not None:
-            told: Body = {"protocol_type": None, "protocol_name": None, "assignment": b""}
-            if not error:
-                told = {"protocol_type": self.type, "protocol_name": self.protocol, "assignment": member.assignment}
-            member.syncing.answer = {"error_code": error, **told}
+            told = {"protocol_type": self.type, "protocol_name": self.protocol, "assignment": member.assignment}
+            member.syncing.answer = refusal(error, member.id) if error else {"error_code": 0, **told}
             member.syncing, member.expires = None, now + member.session
 
     def heartbeat(self, body: Body, now: int) -> int:
@@ -337,7 +335,7 @@ class Group:
     def _drop(self, member: Member) -> None:
         for reply in (member.joining, member.syncing):
             if reply is not None:
-                reply.answer = _refusal(UNKNOWN_MEMBER_ID, member.id)
+                reply.answer = refusal(UNKNOWN_MEMBER_ID, member.id)
         del self.members[member.id]
         self.unsynced.discard(member.id)
         if self.leader == member.id:
@@ -365,6 +363,7 @@ class Group:
         self.offsets.update(offsets if commit else {})
 
 
-def _refusal(error: int, member_id: str) -> Body:
+def refusal(error: int, member_id: str) -> Body:
+    """The answer to a JoinGroup or SyncGroup that fails."""
     nobody: Body = {"generation_id": -1, "protocol_type": None, "protocol_name": None, "leader": "", "members": []}
     return {"error_code": error, "member_id": member_id, "assignment": b"", **nobody}

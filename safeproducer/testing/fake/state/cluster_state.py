@@ -260,12 +260,18 @@ class ClusterState:
             states.expire(now, *broker.expiry)
         return states
 
-    def expire_producers(self, broker: BrokerState) -> None:
-        """Do all checks that are due, before a change of what they go by."""
+    def configure(self, values: dict[str, str], changes: Mapping[str, str | None]) -> None:
+        """Make these changes of configs, None to take one away. Checks of producers that are due go by the old ones."""
         for topic in self.topics.values():
             for partition in topic.partitions:
-                if broker.id in partition.states:
-                    self.producers(partition, broker)
+                for replica in partition.states:
+                    self.producers(partition, self.brokers[replica])
+        for name, value in changes.items():
+            values.pop(name, None)
+            if value is not None:
+                values[name] = value
+        self.review()
+        self.changed()
 
     @property
     def controller_knows_kip_1269(self) -> bool:

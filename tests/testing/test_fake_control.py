@@ -246,6 +246,8 @@ def test_faults_of_one_broker_leave_the_others_alone(cluster: FakeCluster) -> No
         lambda c: c.fail_next("DescribeAcls", 1),
         lambda c: c.set_broker_config(1, "no.such", None),
         lambda c: c.delay(-1),
+        lambda c: c.fail_next("Produce", 0),
+        lambda c: c.set_throttle(-1),
     ],
 )
 def test_a_wrong_call_is_refused(cluster: FakeCluster, client: RawClient, call: Any) -> None:

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from confluent_kafka import Producer
 
 from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
@@ -24,8 +25,8 @@ def cluster(linked: FakeCluster) -> FakeCluster:
     return linked
 
 
-def post(client: RawClient, acks: int = -1, timeout: float = 30) -> None:
-    body = produce_body("t", make_batch([b"a"]), acks=acks, timeout_ms=round(timeout * 1000))
+def post(client: RawClient, acks: int = -1, timeout: float = 30, **producer: int) -> None:
+    body = produce_body("t", make_batch([b"a"], **producer), acks=acks, timeout_ms=round(timeout * 1000))
     client.post("Produce", 9, **body)
 
 
@@ -125,12 +126,32 @@ def test_a_leader_that_goes_answers_what_waits(cluster: FakeCluster) -> None:
     """The client asks the new leader, which has only what it had copied."""
     cluster.create_topic("t", replication_factor=2)
     with RawClient(cluster.bootstrap) as client:
-        post(client)
+        post(client, producer_id=7, epoch=0, sequence=0)
         cluster.wait(lambda cluster: len(cluster.batches("t")) == 1)
+        assert [*cluster.producer_state("t")] == [7]
         assert cluster.move_leader("t") == 2
         assert error(client) == NOT_LEADER
     assert cluster.batches("t") == []
     assert cluster.producer_state("t") == {}
+
+
+def test_a_leader_knows_the_transactions_of_what_it_has() -> None:
+    """Records that it lacks are gone; those before them are committed, or aborted, as they were."""
+    with FakeCluster(2, replica_link=MB) as cluster, RawClient(cluster.bootstrap, 1) as client:
+        cluster.create_topic("t")
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "x", "log_level": 0})
+        producer.init_transactions()
+        for end in (producer.commit_transaction, producer.abort_transaction):
+            producer.begin_transaction()
+            producer.produce("t", end.__name__)
+            assert producer.flush(10) == 0
+            end()
+        cluster.pause(2)
+        post(client, acks=1)
+        assert error(client) == 0
+        assert cluster.move_leader("t") == 2
+        assert [record.value for record in cluster.log("t")] == [b"commit_transaction", b"abort_transaction"]
+        assert [record.value for record in cluster.log("t", isolation="read_committed")] == [b"commit_transaction"]
 
 
 def test_a_replica_out_of_sync_does_not_lead(cluster: FakeCluster) -> None:

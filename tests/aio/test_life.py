@@ -13,7 +13,14 @@ from typing import Any
 
 import pytest
 
-from safeproducer import ConfigurationError, ForkedProducerError, Hook, ProducerClosedError, SafeProducerError
+from safeproducer import (
+    ConfigurationError,
+    ForkedProducerError,
+    Hook,
+    ProducerClosedError,
+    SafeProducer,
+    SafeProducerError,
+)
 from safeproducer.aio import AsyncSafeProducer, NotWritten, OutcomeUnknown
 from safeproducer.testing import FakeCluster
 from tests.aio.support import HELD, PATIENCE, QUIET, log_of, own_threads, until
@@ -114,6 +121,30 @@ def test_outcomes_stay_true_without_the_loop(cluster: FakeCluster, mode: str) ->
     assert not any(each.done() for each in deliveries), "no loop ends them any more"
     asyncio.run(ends())
     assert log_of(cluster) == {**{b"%d" % number: 1 for number in range(50)}, b"next": 1}
+
+
+async def test_what_a_call_beside_the_loop_raises_is_raised(cluster: FakeCluster) -> None:
+    """By whatever waits for it, and the next call is made."""
+    async with AsyncSafeProducer({"bootstrap.servers": cluster.bootstrap, **QUIET}) as producer:
+        no_text: Any = 5
+        for call in (producer.send_offsets_to_transaction([], None), producer.set_sasl_credentials("user", no_text)):
+            with pytest.raises(TypeError):
+                await call
+        assert "t" in (await producer.list_topics()).topics
+
+
+@pytest.mark.parametrize("mode", ["auto", "held"])
+async def test_a_callback_that_raises_ends_nothing(
+    cluster: FakeCluster, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That of a record which others produce is logged, and those behind it have their reports."""
+    with SafeProducer({"bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode, **QUIET}) as made:
+        async with AsyncSafeProducer.wrap(made) as producer:
+            for number in range(5):
+                made.produce("t", b"theirs", on_delivery=lambda *_: 1 // 0)
+                assert (await producer.send_and_wait("t", b"%d" % number)).topic == "t"
+            await until(lambda: caplog.text.count("a delivery callback raised") == 5)
+    assert log_of(cluster) == {b"theirs": 5, **{b"%d" % number: 1 for number in range(5)}}
 
 
 async def test_two_loops_at_a_time_are_one_too_many(cluster: FakeCluster) -> None:

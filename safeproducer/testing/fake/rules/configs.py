@@ -1,4 +1,4 @@
-"""The configs brokers and topics know, and where a value comes from. They act, but for those that say otherwise."""
+"""Configs of brokers and topics and where values come from. cleanup.policy and auto.create.topics.enable do nothing."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One config. ``broker_name`` is the broker config a topic inherits from. Without ``acts`` it is only described.
+    """One config. ``broker_name`` is the broker config a topic inherits from.
 
     Without ``dynamic`` a broker takes it at its start only. Without ``listed`` no description shows it, unless it was
     set at run time: it is one of Kafka's internal configs, or KIP-936's for its cache. ``choices``: of a text, which
@@ -33,14 +33,13 @@ class Definition:
     minimum: int | None = None
     broker_name: str | None = None
     kip_1269: bool = False
-    acts: bool = True
     dynamic: bool = True
     listed: bool = True
     choices: tuple[str, ...] = ()
 
 
 TOPIC: Mapping[str, Definition] = {
-    "cleanup.policy": Definition(LIST, "delete", None, "log.cleanup.policy", acts=False),
+    "cleanup.policy": Definition(LIST, "delete", None, "log.cleanup.policy"),
     "max.message.bytes": Definition(INT, "1048588", 0, "message.max.bytes"),
     "message.timestamp.after.max.ms": Definition(LONG, "3600000", 0, "log.message.timestamp.after.max.ms"),
     "message.timestamp.type": Definition(
@@ -53,7 +52,7 @@ TOPIC: Mapping[str, Definition] = {
     "retention.ms": Definition(LONG, "604800000", -1, "log.retention.ms"),
 }
 BROKER: Mapping[str, Definition] = {
-    "auto.create.topics.enable": Definition(BOOLEAN, "false", acts=False, dynamic=False),
+    "auto.create.topics.enable": Definition(BOOLEAN, "false", dynamic=False),
     "connection.failed.authentication.delay.ms": Definition(INT, "100", 0, dynamic=False),
     "producer.id.expiration.ms": Definition(INT, "86400000", 1),
     "producer.id.expiration.check.interval.ms": Definition(INT, "600000", 1, dynamic=False, listed=False),

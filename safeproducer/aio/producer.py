@@ -329,6 +329,8 @@ class AsyncSafeProducer(Transactional):
         return True
 
     def __repr__(self) -> str:
+        if not hasattr(self, "producer"):  # its constructor has raised
+            return f"<{type(self).__name__} not initialised>"
         return SafeProducer.__repr__(self.producer).replace("SafeProducer", type(self).__name__, 1)
 
     # --- the end ------------------------------------------------------------------------------------------------------

@@ -292,6 +292,14 @@ def test_bad_settings_are_refused_by_name(arguments: dict[str, Any], named: str)
     assert not own_threads()
 
 
+def test_a_producer_that_was_refused_can_be_shown() -> None:
+    """By a debugger, or a report of a test with its local variables."""
+    producer = AsyncSafeProducer.__new__(AsyncSafeProducer)
+    with pytest.raises(ConfigurationError):
+        producer.__init__({"bootstrap.server": "b"})  # type: ignore[misc]
+    assert repr(producer) == "<AsyncSafeProducer not initialised>"
+
+
 async def test_a_coroutine_is_no_value(cluster: FakeCluster) -> None:
     """The error is this library's, and a TypeError."""
     async with AsyncSafeProducer({"bootstrap.servers": cluster.bootstrap, **QUIET}) as producer:

@@ -43,16 +43,6 @@ def test_metadata_in_every_version(cluster: Target, client: RawClient, untouched
         assert topics[name]["topic_authorized_operations"] == NOT_ASKED_FOR
 
 
-def test_metadata_by_topic_id(untouched: str, client: RawClient) -> None:
-    """An unknown ID is told as error 100, for the ID."""
-    name, stranger = untouched, uuid.uuid4()
-    known = topic_id(client, name)
-    topics = [{"name": None, "topic_id": one} for one in (known, stranger)]
-    answers = client.ask("Metadata", 12, topics=topics)["topics"]
-    found = {(answer["name"], answer["topic_id"]): answer["error_code"] for answer in answers}
-    assert found == {(name, known): 0, (None, stranger): UNKNOWN_TOPIC_ID}
-
-
 @pytest.mark.parametrize("version", [10, 11, 12, 13])
 def test_metadata_that_names_a_topic_in_a_wrong_way(untouched: str, client: RawClient, version: int) -> None:
     """No IDs and no null before version 12, and never neither: each topic of the request has the error (KIP-516)."""
@@ -233,8 +223,3 @@ def test_producer_ids_are_new(client: RawClient, version: int) -> None:
 
 def not_loading(answer: dict[str, Any]) -> dict[str, Any]:
     return {} if answer["error_code"] == COORDINATOR_LOADS else answer
-
-
-def test_an_empty_transactional_id(client: RawClient) -> None:
-    answer = client.ask("InitProducerId", 4, transactional_id="", transaction_timeout_ms=60_000)
-    assert (answer["error_code"], answer["producer_id"], answer["producer_epoch"]) == (INVALID_REQUEST, -1, -1)

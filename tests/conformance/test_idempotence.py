@@ -85,18 +85,6 @@ def test_partitions_are_apart(cluster: Target, client: RawClient) -> None:
     assert client.produce(name, batch(3), partition=1)["error_code"] == OUT_OF_ORDER
 
 
-def test_a_batch_that_is_not_idempotent_is_always_appended(client: RawClient, name: str) -> None:
-    """The same bytes twice are twice in the log."""
-    assert write(client, name, make_batch([b"a"]), make_batch([b"a"])) == [(0, 0), (0, 1)]
-
-
-def test_a_topic_made_again_remembers_nothing(cluster: Target, client: RawClient) -> None:
-    """Another topic of another name stands for it: what one remembers, the other does not."""
-    first, second = cluster.topic(), cluster.topic()
-    assert write(client, first, batch(0), batch(1)) == [(0, 0), (0, 1)]
-    assert write(client, second, batch(1)) == [(0, 0)]
-
-
 def test_a_new_leader_goes_on(cluster3: Target) -> None:
     """What the old leader appended, a follower that becomes leader recognises; the leader epoch has grown."""
     name = cluster3.topic(replication=3)

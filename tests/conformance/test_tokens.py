@@ -148,12 +148,3 @@ def test_a_request_amid_a_renewal_ends_it(newcomer: RawClient) -> None:
     (topic,) = newcomer.ask("Metadata", 12, topics=[{"name": "t"}])["topics"]
     assert topic["error_code"] == ILLEGAL_STATE
     newcomer.ends()
-
-
-def test_log_ins_that_do_not_end_are_not_renewed(secure: Target) -> None:
-    """Passwords hold for ever there."""
-    with secure.connect() as client:
-        assert handshake(client, "PLAIN") == 0
-        assert authenticate(client, PLAIN)["session_lifetime_ms"] == 0
-        assert handshake(client, "PLAIN") == ILLEGAL_STATE
-        assert is_open(client)

@@ -4,7 +4,7 @@ import time
 import uuid
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from safeproducer.testing import FakeCluster
 from tests.conformance.target import fetch, list_offsets, part
@@ -74,22 +74,6 @@ def test_an_old_controller_knows_no_window(cluster: FakeCluster, client: RawClie
     assert value(client, BROKER, "1", "log." + RETAIN)[0] is None
     cluster.set_kip_1269(1, True)
     assert value(client, BROKER, "1", "log." + RETAIN) == ("20", 2)
-
-
-def test_the_admin_client_changes_configs_and_partitions(cluster: FakeCluster) -> None:
-    """IncrementalAlterConfigs, CreatePartitions and DeleteTopics by librdkafka."""
-    cluster.create_topic("t", 2)
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    entry = ConfigEntry(RETAIN, "20", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource("topic", "t", incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(5)
-    admin.create_partitions([NewPartitions("t", 5)])["t"].result(5)
-    assert len(admin.list_topics("t", timeout=5).topics["t"].partitions) == 5
-    with RawClient(cluster.bootstrap) as client:
-        assert value(client, TOPIC, "t", RETAIN) == ("20", 1)
-    admin.delete_topics(["t"])["t"].result(5)
-    with pytest.raises(ValueError, match="there is no 't'"):
-        cluster.log("t")
 
 
 def test_leaders_and_followers_are_spread_as_by_kafka(cluster: FakeCluster) -> None:

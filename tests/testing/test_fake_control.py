@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.wire import decode_response, encode_request
-from tests.contract.support import send_one
 from tests.testing.raw import RawClient, fetch_body, hung_up, make_batch
 
 NOT_ENOUGH_REPLICAS = 19
@@ -114,20 +112,6 @@ def test_other_brokers_go_on_and_stop_ends_a_pause(cluster: FakeCluster) -> None
         first.ask("Metadata", 12, topics=[])
 
 
-def test_a_producer_waits_for_a_paused_leader(cluster: FakeCluster) -> None:
-    """SafeProducer's record stays unresolved during the pause and is delivered once after it."""
-    cluster.create_topic("t")
-    with SafeProducer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "log_level": 0}) as producer:
-        send_one(producer, "t", b"a")
-        leader, _ = cluster.leader("t")
-        cluster.pause(leader)
-        producer.produce("t", b"b")
-        assert producer.flush(0.3) == 1
-        cluster.resume(leader)
-        assert producer.flush(10) == 0
-    assert [record.value for record in cluster.log("t")] == [b"a", b"b"]
-
-
 def test_no_connection_outlives_a_stop(cluster: FakeCluster) -> None:
     """Also one that is made in the very moment: it is refused or ends, and nobody waits for an answer for ever."""
     for _ in range(60):
@@ -137,22 +121,6 @@ def test_no_connection_outlives_a_stop(cluster: FakeCluster) -> None:
             cluster.stop(1)
             client.receive()
         cluster.start(1)
-
-
-def test_one_broker_that_comes_back_is_enough(cluster: FakeCluster) -> None:
-    """All brokers stop and one comes back, not the one that led: SafeProducer delivers through it."""
-    cluster.create_topic("t")
-    settings = {"linger.ms": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50, "retry.backoff.ms": 10}
-    metadata = {"topic.metadata.refresh.interval.ms": 100, "log_level": 0, "error_cb": lambda error: None}
-    with SafeProducer({"bootstrap.servers": cluster.bootstrap, **settings, **metadata}) as producer:
-        send_one(producer, "t", b"a")
-        for broker in cluster.brokers:
-            cluster.stop(broker)
-        producer.produce("t", b"b")
-        cluster.start(3)
-        assert producer.flush(10) == 0
-    assert cluster.leader("t")[0] == 3
-    assert [record.value for record in cluster.log("t")] == [b"a", b"b"]
 
 
 # ---- scopes

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
 from safeproducer.testing.fake.rules.producer_state import ProducerStates, Sequence
 from tests.conformance.test_configs import BROKER, INVALID_REQUEST, SET, alter, describe
@@ -87,19 +86,6 @@ def test_each_replica_forgets_by_its_own_config(cluster: FakeCluster, client: Ra
     cluster.move_leader("t", to=2)
     with RawClient(cluster.bootstrap, 2) as other:
         assert write(other, 0) == (0, 1)
-
-
-def test_a_producer_that_was_idle_for_a_day_notices_nothing(cluster: FakeCluster) -> None:
-    """Idling alone duplicates nothing: its next sequence becomes the base."""
-    cluster.create_topic("t")
-    with SafeProducer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0}) as producer:
-        for number in range(4):
-            producer.produce("t", b"%d" % number)
-            assert producer.flush(10) == 0
-            cluster.advance(DAY)
-        assert producer.snapshot().delivered == 4
-    assert [(record.sequence, record.value) for record in cluster.log("t")] == [(n, b"%d" % n) for n in range(4)]
-    assert {batch.error_code for entry in cluster.journal("Produce") for batch in entry.batches} == {0}
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3), st.integers(0, 40)), max_size=60))

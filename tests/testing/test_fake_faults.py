@@ -9,7 +9,6 @@ from confluent_kafka import KafkaError, Message
 
 from safeproducer import SafeProducer, testing
 from safeproducer.testing import FakeCluster
-from tests.clusters import cluster_of
 from tests.contract.support import send_one
 from tests.testing.raw import RawClient, make_batch
 
@@ -56,17 +55,6 @@ def test_a_lost_acknowledgement_leaves_one_copy(cluster: FakeCluster, producer: 
     assert cluster.faults_left == 0
     journal = [(e.outcome, b.duplicate, b.first_sequence) for e in cluster.journal("Produce") for b in e.batches]
     assert journal == [("lost", False, 0), ("answered", True, 0), ("answered", False, 1)]
-
-
-def test_without_idempotence_a_lost_acknowledgement_leaves_two_copies(cluster: FakeCluster) -> None:
-    """What the test above guards against does happen to a producer without sequences."""
-    cluster.create_topic("t")
-    cluster.lose_acks()
-    settings = {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": False, "log_level": 0}
-    with SafeProducer({**settings, "retry.backoff.ms": 10, "reconnect.backoff.ms": 10}) as producer:
-        assert deliver(producer, b"a") == [None]
-    assert values(cluster) == [b"a", b"a"]
-    assert {record.producer_id for record in cluster.log("t")} == {-1}
 
 
 def test_a_moved_leader_is_found(cluster: FakeCluster, producer: SafeProducer) -> None:
@@ -117,14 +105,6 @@ def test_an_ordered_error_is_answered_n_times(cluster: FakeCluster, producer: Sa
     assert error.code() == INVALID_RECORD
     assert none is None
     assert values(cluster) == [b"b"]
-
-
-def test_a_retriable_error_is_survived(cluster: FakeCluster, producer: SafeProducer) -> None:
-    """Three rejections in a row cost three retries and no record."""
-    cluster.fail_next("Produce", NOT_ENOUGH_REPLICAS, 3)
-    assert deliver(producer, b"a") == [None]
-    assert [e.outcome for e in cluster.journal("Produce")] == ["failed"] * 3 + ["answered"]
-    assert values(cluster) == [b"a"]
 
 
 def test_a_throttle_time_is_announced(cluster: FakeCluster, producer: SafeProducer) -> None:
@@ -179,15 +159,6 @@ def test_reset_leaves_a_cluster_as_new(cluster: FakeCluster, producer: SafeProdu
         assert deliver(other, b"b") == [None]
     assert values(cluster) == [b"b"]
     assert cluster.log("t")[0].producer_id > first
-
-
-def test_many_clusters_side_by_side() -> None:
-    with cluster_of({"t": 1}) as one, FakeCluster(2) as two:
-        two.create_topic("t")
-        with SafeProducer({"bootstrap.servers": one.bootstrap}) as producer:
-            send_one(producer, "t", b"a", seconds=5)
-        assert (len(one.log("t")), len(two.log("t"))) == (1, 0)
-        assert len(two.bootstrap.split(",")) == 2
 
 
 def test_a_fault_ends_before_its_time(cluster: FakeCluster) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -11,8 +10,7 @@ from typing import Any
 import aiokafka  # type: ignore[import-untyped]
 import aiokafka.coordinator.assignors.roundrobin  # type: ignore[import-untyped]
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, Producer
 
 from safeproducer.testing import FakeCluster
 from tests.clusters import fake_cluster
@@ -232,6 +230,10 @@ def test_faults_reach_the_apis_of_groups(cluster: FakeCluster, target: Target) -
         for api, ask in (
             ("Heartbeat", one.heartbeat),
             ("OffsetCommit", lambda: one.commit("t", 1)),
+            (
+                "OffsetFetch",
+                lambda: one.client.ask("OffsetFetch", 8, groups=[{"group_id": "g"}])["groups"][0]["error_code"],
+            ),
             ("LeaveGroup", lambda: one.client.ask("LeaveGroup", 5, group_id="g", members=[])["error_code"]),
         ):
             cluster.fail_next(api, NOT_COORDINATOR)
@@ -246,36 +248,6 @@ def test_faults_reach_the_apis_of_groups(cluster: FakeCluster, target: Target) -
         with pytest.raises(ConnectionError):
             one.commit("t", 7)
     assert cluster.groups()["g"].offsets == {("t", 0): 7}
-
-
-def test_an_admin_client_sees_groups(cluster: FakeCluster) -> None:
-    """By name, with members and offsets; it deletes one that is empty."""
-    reader = with_confluent(cluster)
-    write(cluster, range(PARTITIONS))
-    read_up(cluster, [reader], range(PARTITIONS))
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    listed = admin.list_consumer_groups().result(10).valid
-    assert [(one.group_id, one.state.name) for one in listed] == [("g", "STABLE")]
-    found = admin.describe_consumer_groups(["g"])["g"].result(10)
-    (member,) = found.members
-    assert len(member.assignment.topic_partitions) == PARTITIONS
-    reader.stop()
-    admin.delete_consumer_groups(["g"])["g"].result(10)
-    assert cluster.groups() == {}
-
-
-def test_offsets_of_a_consumer_with_assigned_partitions(cluster: FakeCluster) -> None:
-    """It commits in a group that has no members."""
-    client = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0})
-    assert [one.offset for one in client.committed([TopicPartition("t", 0)], 10)] == [-1001]
-    client.commit(offsets=[TopicPartition("t", 0, 1)], asynchronous=False)
-    assert [one.offset for one in client.committed([TopicPartition("t", 0)], 10)] == [1]
-    client.close()
-    cluster.fail_next("OffsetFetch", 30)
-    client = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "log_level": 0})
-    with pytest.raises(KafkaException, match="Group authorization failed"):
-        client.committed([TopicPartition("t", 0)], 10)
-    client.close()
 
 
 def test_other_assignments_are_not_read(cluster: FakeCluster, target: Target) -> None:
@@ -316,18 +288,6 @@ def test_a_stranger_is_sent_to_the_coordinator(cluster: FakeCluster, target: Tar
             errors = [one["error_code"] for topic in told["topics"] for one in topic["partitions"]]
             expected = (NOT_COORDINATOR, []) if version > 1 else (0, [NOT_COORDINATOR])
             assert (told.get("error_code", 0), errors) == expected
-
-
-def test_a_group_costs_the_others_nothing(cluster: FakeCluster, target: Target) -> None:
-    """Who waits in one group does not hold up another."""
-    with Member(target, "g") as one, Member(target, "g") as two:
-        stable(one)
-        two.get_id()
-        two.post_join()
-        began = time.monotonic()
-        with RawClient(cluster.bootstrap) as client:
-            assert client.ask("Metadata", 12, topics=[])["brokers"]
-        assert time.monotonic() - began < 2
 
 
 running = fake_cluster({}, brokers=3, scope="module")

@@ -98,7 +98,8 @@ def test_a_downgraded_broker_hangs_up_and_an_upgraded_one_answers(cluster: FakeC
         assert retained(produce(client, chosen, 13), 13) == [None]
         with hung_up():
             produce(client, chosen)
-    assert cluster.journal("Produce")[-1].outcome == "unsupported"
+    refused = cluster.journal("Produce")[-1]
+    assert (refused.outcome, refused.version, "Produce" in refused.note) == ("unsupported", 14, True)
     with RawClient(cluster.bootstrap, 2) as client:
         (partition,) = read_produce_answer(14, produce(client, chosen)).partitions
         assert partition.error_code == 6

@@ -252,6 +252,15 @@ def test_a_client_that_reads_nothing_is_not_read_either(cluster: FakeCluster) ->
         assert rss() - before < 60 * MEGABYTE
 
 
+@pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\0\0\0\3abc", b"GET / HTTP/1.1\r\n\r\n"])
+def test_the_journal_tells_of_malformed_bytes(cluster: FakeCluster, data: bytes) -> None:
+    """A negative size, half a header, another protocol."""
+    with RawClient(cluster.bootstrap) as client:
+        client.send_raw(data)
+        client.ends()
+    assert cluster.journal()[-1].outcome == "malformed"
+
+
 def test_garbage_in_a_pipeline_ends_it(cluster: FakeCluster) -> None:
     """What came before is answered in order, what comes behind is not worked on."""
     body = produce_body("abc", make_batch([b"x"]))
@@ -267,3 +276,4 @@ def test_garbage_in_a_pipeline_ends_it(cluster: FakeCluster) -> None:
                 for number in range(5):
                     assert struct.unpack_from(">i", client.receive())[0] == number
         assert len(cluster.log("abc")) == had + 2
+        assert cluster.journal()[-1].outcome == "malformed"

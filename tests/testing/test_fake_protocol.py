@@ -1,14 +1,12 @@
 """What FakeCluster says to requests that no well-behaved client sends, and to those few clients send."""
 
-import struct
-
 import pytest
 
 from safeproducer.testing import FakeCluster
-from safeproducer.testing.wire import encode_request, versions
+from safeproducer.testing.wire import versions
 from tests.conformance.test_configs import BROKER, TOPIC, describe
 from tests.conformance.test_versions import SERVED
-from tests.testing.raw import RawClient, hung_up
+from tests.testing.raw import RawClient
 
 RETAIN = "producer.state.batches.to.retain"
 
@@ -36,37 +34,6 @@ def test_every_version_is_answered(cluster: FakeCluster, api: str) -> None:
         for version in range(max(first, versions(api)[0]), last + 1):
             client.ask(api, version, key_type=0, transactional_id=None, acks=1)
     assert {entry.outcome for entry in cluster.journal()} == {"answered"}
-
-
-@pytest.mark.parametrize(("api", "version"), [("DescribeAcls", 1), ("Produce", 99)])
-def test_an_unsupported_request_closes_the_connection(cluster: FakeCluster, api: str, version: int) -> None:
-    frame = bytearray(encode_request(api, min(version, versions(api)[1]), 1, "raw", {}))
-    struct.pack_into(">h", frame, 2, version)
-    with RawClient(cluster.bootstrap) as client, hung_up():
-        client.send(bytes(frame))
-        client.receive()
-    (entry,) = cluster.journal()
-    assert (entry.outcome, entry.api, entry.version) == ("unsupported", api, version)
-    assert api in entry.note
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"\xff\xff\xff\xff",
-        struct.pack(">i", 3) + b"abc",
-        struct.pack(">i", 15) + struct.pack(">hhih", 3, 12, 1, -1) + b"\0\xff\xff\xff\xff\x0f"[:5],
-        b"GET / HTTP/1.1\r\n\r\n",
-    ],
-)
-def test_malformed_bytes_close_the_connection_and_harm_nobody(cluster: FakeCluster, data: bytes) -> None:
-    """Giant lengths, half headers, another protocol: the connection ends, the next one is served."""
-    with RawClient(cluster.bootstrap) as client, hung_up():
-        client.send_raw(data)
-        client.receive()
-    assert cluster.journal()[0].outcome == "malformed"
-    with RawClient(cluster.bootstrap) as client:
-        assert len(client.ask("Metadata", 12, topics=None)["brokers"]) == 3
 
 
 def test_an_old_broker_lists_an_unknown_override_without_its_value(cluster: FakeCluster) -> None:

@@ -1,19 +1,15 @@
 """TLS and OAUTHBEARER: real clients get in, and what is wrong with an order is told at the call."""
 
-import asyncio
 import json
 import ssl
 import stat
 import sys
 import time
-import warnings
 from base64 import urlsafe_b64encode
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import aiokafka  # type: ignore[import-untyped]
-import aiokafka.abc  # type: ignore[import-untyped]
 import pytest
 from confluent_kafka import KafkaError, Producer
 
@@ -21,7 +17,7 @@ from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster, FakeClusterProcess
 from tests.clusters import cluster_of, fake_cluster
 from tests.contract.support import poll_until, send_one
-from tests.testing.raw import RawClient, hung_up, kafka_python
+from tests.testing.raw import RawClient, hung_up
 
 SECRET = "seldom-seen"
 
@@ -71,50 +67,6 @@ def test_confluent_kafka_logs_in_again(cluster: FakeCluster) -> None:
         assert {entry.outcome for entry in hasty.journal()} == {"answered"}
         connections = [entry.connection for entry in hasty.journal("SaslHandshake")]
         assert len({*connections}) < len(connections)
-
-
-@pytest.mark.filterwarnings("ignore:read_text is deprecated")
-def test_kafka_python_logs_in_with_a_token(cluster: FakeCluster) -> None:
-    kafka, oauth = kafka_python(), kafka_python("kafka.net.sasl.oauth")
-
-    class Provider(oauth.AbstractTokenProvider):  # type: ignore[misc,name-defined]
-        def token(self) -> str:
-            return "of.eve"
-
-    cluster.create_topic("t")
-    producer = kafka.KafkaProducer(
-        bootstrap_servers=cluster.bootstrap,
-        security_protocol="SASL_SSL",
-        ssl_cafile=cluster.ca_file,
-        sasl_mechanism="OAUTHBEARER",
-        sasl_oauth_token_provider=Provider(),
-    )
-    producer.send("t", b"a").get(10)
-    producer.close(5)
-    assert {entry.user for entry in cluster.journal("Produce")} == {"eve"}
-
-
-def test_aiokafka_logs_in_with_a_token(cluster: FakeCluster) -> None:
-    class Provider(aiokafka.abc.AbstractTokenProvider):  # type: ignore[misc]
-        async def token(self) -> str:
-            return "of.ann"
-
-    async def write() -> None:
-        producer = aiokafka.AIOKafkaProducer(
-            bootstrap_servers=cluster.bootstrap,
-            security_protocol="SASL_SSL",
-            ssl_context=ssl.create_default_context(cafile=cluster.ca_file),
-            sasl_mechanism="OAUTHBEARER",
-            sasl_oauth_token_provider=Provider(),
-        )
-        async with producer:
-            await producer.send_and_wait("t", b"a")
-
-    cluster.create_topic("t")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        asyncio.run(asyncio.wait_for(write(), 20))
-    assert {entry.user for entry in cluster.journal("Produce")} == {"ann"}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Transactions in a test: by all libraries; coordinators, leaders and time move, and answers are lost."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from safeproducer import SafeProducer
 from safeproducer.testing import FakeCluster
 from tests.clusters import cluster_of
-from tests.conformance.test_clients import TRANSACTIONS
+from tests.conformance.target import Target
+from tests.conformance.test_clients import in_transactions, read
 from tests.conformance.test_transactions import ABORT, COMMIT, FENCED, INVALID_EPOCH, Tx
 from tests.contract.support import send_one
-from tests.testing.raw import RawClient, kafka_python
+from tests.testing.raw import RawClient
 
 PATIENCE = 20
 NOT_COORDINATOR = 16
@@ -25,34 +25,10 @@ def settings(cluster: FakeCluster, name: str = "tx", **more: Any) -> dict[str, A
     return {"bootstrap.servers": cluster.bootstrap, "transactional.id": name, "log_level": 0, **more}
 
 
-def consumed(cluster: FakeCluster, topic: str, partitions: int, wanted: int) -> list[bytes | None]:
-    """What a reader of committed records gets: at least so many, and those that come soon after."""
-    client = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": "reader",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "log_level": 0,
-        }
-    )
-    client.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
-    found: list[bytes | None] = []
-    deadline = time.monotonic() + PATIENCE
-    while len(found) < wanted and time.monotonic() < deadline:
-        found += [message.value() for message in client.consume(1000, 0.1)]
-    found += [message.value() for message in client.consume(1000, 0.3)]
-    client.close()
-    return found
-
-
-@pytest.mark.filterwarnings("ignore:read_text is deprecated")
-@pytest.mark.parametrize("work", TRANSACTIONS)
-def test_every_library_commits_and_aborts(cluster: FakeCluster, work: Callable[[str, str, str], None]) -> None:
-    """Readers of committed records see what was committed; the log shows both views, and no marker."""
+def test_the_log_shows_both_views(cluster: FakeCluster) -> None:
+    """All records, or those that were committed; no marker."""
     cluster.create_topic("t", 2)
-    work(cluster.bootstrap, "t", "tx")
-    assert consumed(cluster, "t", 2, 8) == [b"1"] * 8
+    in_transactions(Producer)(cluster.bootstrap, "t", "tx")
     for partition in (0, 1):
         assert [one.value for one in cluster.log("t", partition)] == [b"1"] * 2 + [b"0"] * 2 + [b"1"] * 2
         assert [one.value for one in cluster.log("t", partition, isolation="read_committed")] == [b"1"] * 4
@@ -114,11 +90,10 @@ def test_time_can_be_moved_to_the_end_of_a_transaction(cluster: FakeCluster, raw
     assert raw.write() == INVALID_EPOCH
 
 
-@pytest.mark.parametrize("kind", [Producer, SafeProducer])
-def test_readers_wait_for_an_instance_that_is_gone_until_its_time_is_over(cluster: FakeCluster, kind: Any) -> None:
+def test_readers_wait_for_an_instance_that_is_gone_until_its_time_is_over(cluster: FakeCluster) -> None:
     """In real time, though nobody asks for the transaction; its producer writes and commits nothing any more."""
     cluster.create_topic("t")
-    gone = kind(settings(cluster, **{"transaction.timeout.ms": 2_000}))
+    gone = Producer(settings(cluster, **{"transaction.timeout.ms": 2_000}))
     gone.init_transactions(PATIENCE)
     gone.begin_transaction()
     send_one(gone, "t", b"of one that is gone")
@@ -126,7 +101,7 @@ def test_readers_wait_for_an_instance_that_is_gone_until_its_time_is_over(cluste
     other = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     send_one(other, "t", b"behind")
     assert cluster.log("t", isolation="read_committed") == []
-    assert consumed(cluster, "t", 1, 1) == [b"behind"]
+    assert [one.value() for one in read(Target("fake", cluster.bootstrap), "t", 1, 1)] == [b"behind"]
     assert 1 < time.monotonic() - began < PATIENCE / 2
     with pytest.raises(KafkaException):
         gone.commit_transaction(PATIENCE)
@@ -225,20 +200,6 @@ def test_a_wrong_isolation_is_refused(cluster: FakeCluster) -> None:
     cluster.create_topic("t")
     with pytest.raises(ValueError, match="isolation='all'"):
         cluster.log("t", isolation="all")  # type: ignore[arg-type]
-
-
-def test_an_admin_client_sees_transactions(cluster: FakeCluster, raw: Tx) -> None:
-    raw.in_state("Ongoing")
-    if not hasattr(kafka_python().KafkaAdminClient, "list_transactions"):
-        pytest.skip("kafka-python 2 cannot list them")
-    admin = kafka_python().KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
-    try:
-        listed = str(admin.list_transactions())
-        assert raw.id in listed
-        assert raw.id in str(admin.describe_transactions([raw.id]))
-    finally:
-        admin.close()
-    assert AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0}).list_topics(timeout=10).topics
 
 
 def test_markers_that_replicas_lack() -> None:

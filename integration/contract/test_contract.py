@@ -9,10 +9,7 @@ OWN_CLUSTER = {"test_order_of_a_topic"}
 NO_BROKER = (
     "test_attribute_of_any_name",
     "test_method_of_any_name",
-    "test_bad_argument_raises_at_the_call",
-    "test_bad_arguments_raise",
     "test_bad_call_raises",
-    "test_bad_timeout_raises",
     "test_poll_with_nothing_to_serve",
 )
 """Of these the class alone decides, whatever cluster there is."""

@@ -191,22 +191,3 @@ def test_failed_record_makes_the_commit_abortable(make: Make, cluster: Any, kafk
     producer.produce(topic, b"again", partition=0)
     producer.commit_transaction(30)
     until(lambda: cluster.values(topic) == [b"again"], "only the second transaction is visible")
-
-
-@pytest.mark.parametrize("partitioner", ["consistent_random", "murmur2_random", "fnv1a_random"])
-def test_partition_is_that_of_stock(make: Make, cluster: Any, topic: str, partitioner: str) -> None:
-    """A confluent_kafka producer and the one under test put the same keys into the same partitions."""
-    from confluent_kafka.cimpl import Producer  # noqa: PLC0415
-
-    stock = Producer({"bootstrap.servers": cluster.bootstrap, "partitioner": partitioner})
-    producer = make({"partitioner": partitioner})
-    for one in (stock, producer):
-        for number in range(50):
-            one.produce(topic, b"v", f"key-{number}")
-        assert one.flush(10) == 0
-    stock.close()
-    found: dict[bytes, set[int]] = {}
-    for message in cluster.read(topic):
-        found.setdefault(message.key(), set()).add(message.partition())
-    assert len(found) == 50
-    assert all(len(partitions) == 1 for partitions in found.values())

@@ -171,13 +171,3 @@ def test_list_topics_inside_a_callback(producer: Any, topic: str) -> None:
     found: list[Any] = []
     send_one(producer, topic, b"v", on_delivery=lambda *_: found.append(producer.list_topics(topic, 10)))
     assert topic in found[0].topics
-
-
-def test_message_may_be_kept_after_the_callback(producer: Any, topic: str) -> None:
-    """A message kept by the callback stays readable after its record and the callback are gone."""
-    reports = Reports()
-    for number in range(50):
-        producer.produce(topic, b"%d" % number, key=b"k", on_delivery=reports)
-    assert producer.flush(10) == 0
-    assert sorted(int(message.value()) for _, message in reports) == list(range(50))
-    assert {message.key() for _, message in reports} == {b"k"}

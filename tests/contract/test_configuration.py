@@ -2,13 +2,12 @@
 
 import collections
 import logging
-import types
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
-from tests.contract.support import NOWHERE, error_of, send_one, wait_until
+from tests.contract.support import NOWHERE, send_one, wait_until
 
 QUIET = {"bootstrap.servers": NOWHERE, "log_level": 0}
 
@@ -61,77 +60,6 @@ def test_accepted_form(producer_class: type, args: tuple[Any, ...], kwargs: dict
     producer = producer_class(*args, **kwargs)
     producer.poll(0)
     producer.close()
-
-
-INVALID = KafkaError._INVALID_ARG
-
-REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception]]] = {
-    "two": (({}, {}), {}, TypeError),
-    "none": ((None,), {}, TypeError),
-    "list": (([],), {}, TypeError),
-    "pairs": (([("linger.ms", 5)],), {}, TypeError),
-    "str": (("x",), {}, TypeError),
-    "mapping-proxy": ((types.MappingProxyType({}),), {}, TypeError),
-    "chain-map": ((collections.ChainMap({}),), {}, TypeError),
-    "conf-keyword": ((), {"conf": {}}, KafkaException),
-    "unknown": (({"no.such.setting": 1},), {}, KafkaException),
-    "serializer-of-another-class": (({"key.serializer": str},), {}, KafkaException),
-    "int-name": (({5: 1},), {}, KafkaException),
-    "none-name": (({None: 1},), {}, KafkaException),
-    "empty-name": (({"": 1},), {}, KafkaException),
-    "unknown-value": (({"acks": "many"},), {}, KafkaException),
-    "unknown-partitioner": (({"partitioner": "best"},), {}, KafkaException),
-    "unknown-codec": (({"compression.type": "best"},), {}, KafkaException),
-    "callable-partitioner": (({"partitioner": print},), {}, KafkaException),
-    "c-callback": (({"dr_cb": print},), {}, KafkaException),
-    "out-of-range": (({"linger.ms": -1},), {}, KafkaException),
-    "zero-kbytes": (({"queue.buffering.max.kbytes": 0},), {}, KafkaException),
-    "not-a-number": (({"linger.ms": "soon"},), {}, KafkaException),
-    "none-for-a-number": (({"linger.ms": None},), {}, KafkaException),
-    "topic-setting-unknown": (({"default.topic.config": {"no.such": 1}},), {}, KafkaException),
-    "idempotence-and-acks": (({"enable.idempotence": True, "acks": 1},), {}, KafkaException),
-    "idempotence-and-in-flight": (({"enable.idempotence": True, "max.in.flight": 6},), {}, KafkaException),
-    "idempotence-and-retries": (({"enable.idempotence": True, "retries": 0},), {}, KafkaException),
-    "transactions-without-idempotence": (({"transactional.id": "t", "enable.idempotence": False},), {}, KafkaException),
-    "message-timeout-over-transaction-timeout": (
-        ({"transactional.id": "t", "message.timeout.ms": 9000, "transaction.timeout.ms": 5000},),
-        {},
-        KafkaException,
-    ),
-    "missing-ca-file": (({"security.protocol": "ssl", "ssl.ca.location": "/no/such/file"},), {}, KafkaException),
-    "missing-plugin": (({"plugin.library.paths": "no-such-plugin"},), {}, KafkaException),
-    "on_delivery-int": (({"on_delivery": 5},), {}, KafkaException),
-    "on_delivery-none": (({"on_delivery": None},), {}, KafkaException),
-    "error_cb-int": (({"error_cb": 5},), {}, TypeError),
-    "error_cb-none": (({"error_cb": None},), {}, TypeError),
-    "stats_cb-int": (({"stats_cb": 5},), {}, TypeError),
-    "throttle_cb-int": (({"throttle_cb": 5},), {}, ValueError),
-    "throttle_cb-none": (({"throttle_cb": None},), {}, ValueError),
-    "oauth_cb-int": (({"oauth_cb": 5},), {}, TypeError),
-    "only-errors-text": (({"delivery.report.only.error": "yes"},), {}, TypeError),
-    "only-errors-int": (({"delivery.report.only.error": 2},), {}, TypeError),
-}
-
-
-@pytest.mark.parametrize(("args", "kwargs", "raised"), REFUSED.values(), ids=REFUSED.keys())
-def test_refused_configuration(
-    producer_class: type, args: tuple[Any, ...], kwargs: dict[str, Any], raised: type[Exception]
-) -> None:
-    """A refused configuration raises confluent_kafka's exception at construction, with code _INVALID_ARG where it has
-    one."""
-    if len(args) == 1 and isinstance(args[0], dict):
-        args = ({**args[0], "log_level": 0},)
-    with pytest.raises(raised) as caught:
-        producer_class(*args, **kwargs)
-    assert str(caught.value)
-    if raised is KafkaException:
-        assert error_of(caught.value).code() == INVALID
-
-
-def test_no_configuration_at_all_is_refused(producer_class: type) -> None:
-    """A call without any argument raises TypeError."""
-    with pytest.raises(TypeError):
-        producer_class()
 
 
 def test_value_that_is_not_text_of_any_encoding_is_refused(producer_class: type) -> None:

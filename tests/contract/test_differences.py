@@ -290,6 +290,9 @@ def test_close_runs_every_callback(make: Any, cluster: Any, topic: str, is_stock
     with pytest.raises(LookupError):
         producer.close()
     assert called == ([0, 1] if is_stock else [0, 1, 2, 3, 4])
+    with pytest.raises(RuntimeError):
+        producer.produce(topic, b"v")
+    assert producer.close()
 
 
 def test_close_after_an_unfinished_init_transactions(producer_class: type, is_stock: bool) -> None:

@@ -35,32 +35,6 @@ def test_cluster_id(producer: Any) -> None:
     assert producer.cluster_id(timeout=10) == found == producer.cluster_id()
 
 
-BAD: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
-    "topic-int": ("list_topics", (5,), {}),
-    "topics-timeout-none": ("list_topics", (), {"timeout": None}),
-    "topics-timeout-str": ("list_topics", (None, "1"), {}),
-    "topics-unknown-keyword": ("list_topics", (), {"name": "t"}),
-    "topics-three": ("list_topics", (None, 1, 1), {}),
-    "id-timeout-none": ("cluster_id", (None,), {}),
-    "id-timeout-str": ("cluster_id", ("1",), {}),
-    "id-unknown-keyword": ("cluster_id", (), {"seconds": 1}),
-    "id-two": ("cluster_id", (1, 1), {}),
-    "credentials-none": ("set_sasl_credentials", (), {}),
-    "credentials-one": ("set_sasl_credentials", ("user",), {}),
-    "credentials-bytes": ("set_sasl_credentials", (b"user", b"password"), {}),
-    "credentials-none-values": ("set_sasl_credentials", (None, None), {}),
-    "credentials-three": ("set_sasl_credentials", ("user", "password", "realm"), {}),
-    "credentials-unknown-keyword": ("set_sasl_credentials", (), {"user": "u", "password": "p"}),
-}
-
-
-@pytest.mark.parametrize(("method", "args", "kwargs"), BAD.values(), ids=BAD.keys())
-def test_bad_arguments_raise(producer: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Arguments of the wrong type, number or name raise TypeError."""
-    with pytest.raises(TypeError):
-        getattr(producer, method)(*args, **kwargs)
-
-
 def test_list_topics_of_an_unreachable_cluster_raises(make: Any) -> None:
     """Nobody answers within the timeout: KafkaException with _TRANSPORT."""
     producer = make({"bootstrap.servers": NOWHERE})

@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -14,31 +15,11 @@ SCHEDULING = 0.25
 
 
 @pytest.mark.parametrize("call", ["poll", "flush"])
-@pytest.mark.parametrize(
-    ("args", "kwargs"),
-    [((None,), {}), (("1",), {}), ((), {"timeout": None}), ((), {"seconds": 1}), ((0, 0), {})],
-    ids=["none", "str", "keyword-none", "unknown-keyword", "two"],
-)
-def test_bad_timeout_raises(producer: Any, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """The timeout is one number; anything else raises TypeError."""
-    with pytest.raises(TypeError):
-        getattr(producer, call)(*args, **kwargs)
-
-
-@pytest.mark.parametrize("call", ["poll", "flush"])
-@pytest.mark.parametrize("timeout", [0, 0.0, False, 0.01, np.float64(0.01)], ids=repr)
+@pytest.mark.parametrize("timeout", [0, 0.0, -0.0, False, True, 0.01, Decimal("0.01"), np.float64(0.01)], ids=repr)
 def test_timeout_may_be_any_real_number(producer: Any, call: str, timeout: Any) -> None:
-    """int, float, bool and numpy numbers are timeouts, by position and by name."""
+    """int, float, bool, Decimal and numpy numbers are timeouts, by position and by name."""
     assert isinstance(getattr(producer, call)(timeout), int)
     assert isinstance(getattr(producer, call)(timeout=timeout), int)
-
-
-def test_poll_returns_zero_when_there_was_nothing(producer: Any) -> None:
-    """An idle poll() waits out its timeout and returns 0."""
-    poll_until(producer, lambda: producer.poll(0.05) == 0)
-    started = time.monotonic()
-    assert producer.poll(0.3) == 0
-    assert time.monotonic() - started >= 0.28
 
 
 @pytest.mark.parametrize("timeout", [0.05, 0.7])
@@ -119,32 +100,6 @@ def test_len_counts_records_until_their_report_was_served(producer: Any, cluster
     wait_until(lambda: sum(cluster.end_offsets(topic)) == 10)
     assert len(producer) >= 10, "delivered, but nobody was told"
     poll_until(producer, lambda: len(producer) == 0)
-
-
-def test_records_without_callback_are_counted_too(producer: Any, cluster: Any, topic: str) -> None:
-    """Without a callback a record still counts until poll() or flush() was called."""
-    producer.produce(topic, b"v")
-    wait_until(lambda: sum(cluster.end_offsets(topic)) == 1)
-    assert len(producer) >= 1
-    assert producer.flush(5) == 0
-    assert len(producer) == 0
-
-
-def test_producer_is_true_when_empty(producer: Any) -> None:
-    """bool() is True although len() is 0: `if producer:` asks whether there is one."""
-    assert len(producer) == 0
-    assert bool(producer) is True
-
-
-def test_unreachable_cluster_keeps_the_records(make: Any) -> None:
-    """Records for a cluster that does not answer stay, counted, without report."""
-    producer = make({"bootstrap.servers": NOWHERE})
-    reports = Reports()
-    for _ in range(3):
-        producer.produce("t", b"v", on_delivery=reports)
-    producer.poll(0.3)
-    assert len(producer) >= 3
-    assert reports == []
 
 
 def test_records_expire_after_message_timeout(make: Any) -> None:

@@ -86,31 +86,23 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception]]] = {
 }
 
 
-@pytest.mark.parametrize(("args", "kwargs", "raised"), REFUSED.values(), ids=REFUSED.keys())
-def test_bad_argument_raises_at_the_call(
-    producer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], raised: type[Exception]
-) -> None:
-    """An argument of the wrong type, number or range raises at the call and nothing is accepted."""
-    reports = Reports()
-    with pytest.raises(raised) as caught:
-        producer.produce(*args, **({"on_delivery": reports} | kwargs))
-    assert str(caught.value)
-    assert len(producer) == 0
-    producer.poll(0)
-    assert reports == []
-
-
-@pytest.mark.parametrize("known", [False, True])
-def test_bad_argument_raises_behind_a_good_record(producer: Any, topic: str, known: bool) -> None:
-    """So it is for a topic that records were accepted for, whether its partitions are known or not."""
-    producer.produce(topic, b"good")
-    if known:
+@pytest.mark.parametrize("behind", ["nothing", "a record", "a delivered record"])
+def test_bad_argument_raises_and_nothing_is_accepted(producer: Any, topic: str, behind: str) -> None:
+    """An argument of the wrong type, number or range; for a topic of which the partitions are known or not."""
+    good, refused = Reports(), Reports()
+    if behind != "nothing":
+        producer.produce(topic, b"good", on_delivery=good)
+    if behind == "a delivered record":
         assert producer.flush(10) == 0
-    for args, kwargs, raised in REFUSED.values():
-        with pytest.raises(raised):
-            producer.produce(*((topic, *args[1:]) if args[:1] == ("t",) else args), **kwargs)
-    reports = reports_of(producer, topic, b"good")
-    assert reports.codes == [None]
+    before = len(producer)
+    for name, (args, kwargs, raised) in REFUSED.items():
+        placed = (topic, *args[1:]) if args[:1] == ("t",) else args
+        with pytest.raises(raised) as caught:
+            producer.produce(*placed, **({"on_delivery": refused} | kwargs))
+        assert str(caught.value), name
+        assert len(producer) == before, name
+    assert reports_of(producer, topic, b"good").codes == [None]
+    assert (refused, good.codes) == ([], [] if behind == "nothing" else [None])
 
 
 @pytest.mark.parametrize("partition", [4, 2**31 - 1, -2, -1001, -(2**31)])
@@ -121,6 +113,7 @@ def test_partition_outside_the_topic_raises_once_it_is_known(producer: Any, topi
         producer.produce(topic, b"v", partition=partition)
     error = error_of(caught.value)
     assert error.code() == KafkaError._UNKNOWN_PARTITION
+    assert error.str() == "Unable to produce message: Local: Unknown partition"
     assert not error.fatal()
     assert not error.retriable()
     assert len(producer) == 0
@@ -271,12 +264,3 @@ def test_first_record_may_be_larger_than_a_batch(make: Any, topic: str, settings
         producer.produce(topic, value, on_delivery=reports)
     assert producer.flush(10) == 0
     assert reports.codes == [None] * 3
-
-
-def test_headers_count_towards_the_size_limit(make: Any, topic: str) -> None:
-    """A record whose headers alone exceed message.max.bytes raises at the call."""
-    producer = make({"message.max.bytes": 2000})
-    with pytest.raises(KafkaException) as caught:
-        producer.produce(topic, b"v", headers=[("h", b"x" * 2000)])
-    assert error_of(caught.value).code() == KafkaError.MSG_SIZE_TOO_LARGE
-    assert len(producer) == 0

@@ -135,15 +135,18 @@ def test_callback_forms(make: Any, topic: str) -> None:
     assert [reports.message.value() for reports in (own, call, alias, configured)] == [b"1", b"2", b"3", b"4"]
 
 
-def test_one_message_too_large_is_left_out(producer: Any, cluster: Any, topic: str) -> None:
+def test_messages_too_large_are_left_out(producer: Any, cluster: Any, topic: str) -> None:
     """A message over message.max.bytes gets "_error" MSG_SIZE_TOO_LARGE, no callback, and the others go."""
     reports = Reports()
-    messages: list[dict[str, Any]] = [{"value": b"a"}, {"value": b"x" * 2_000_000}, {"value": b"b"}]
+    large = {"value": b"x" * 2_000_000}
+    messages: list[dict[str, Any]] = [{"value": b"a"}, large, {**large, "headers": {"a": b"b"}}, {"value": b"b"}]
     assert producer.produce_batch(topic, messages, 0, on_delivery=reports) == 2
-    assert isinstance(messages[1]["_error"], KafkaError)
-    assert messages[1]["_error"].code() == KafkaError.MSG_SIZE_TOO_LARGE
+    for message in messages[1:3]:
+        assert isinstance(message["_error"], KafkaError)
+        assert message["_error"].code() == KafkaError.MSG_SIZE_TOO_LARGE
+        assert message["_error"].str() == "Message failed: Broker: Message size too large"
     assert "_error" not in messages[0]
-    assert "_error" not in messages[2]
+    assert "_error" not in messages[3]
     assert producer.flush(10) == 0
     assert reports.codes == [None, None]
     assert cluster.values(topic) == [b"a", b"b"]
@@ -153,9 +156,10 @@ def test_unknown_partition_is_reported_in_the_messages(producer: Any, topic: str
     """Once the topic is known, a partition it lacks gives "_error" _UNKNOWN_PARTITION and returns 0."""
     producer.produce(topic, b"v")
     assert producer.flush(10) == 0
-    messages: list[dict[str, Any]] = [{"value": b"v"}, {"value": b"w"}]
+    messages: list[dict[str, Any]] = [{"value": b"v"}, {"value": b"w", "headers": {"a": b"b"}}]
     assert producer.produce_batch(topic, messages, partition=77) == 0
     assert [message["_error"].code() for message in messages] == [KafkaError._UNKNOWN_PARTITION] * 2
+    assert [message["_error"].str() for message in messages] == ["Message failed: Local: Unknown partition"] * 2
 
 
 def test_messages_can_be_reused(producer: Any, cluster: Any, topic: str) -> None:

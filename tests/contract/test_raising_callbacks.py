@@ -143,19 +143,6 @@ def test_records_after_a_raising_callback_are_delivered(producer: Any, cluster: 
     assert len(cluster.values(topic)) == 10
 
 
-def test_exception_out_of_close_leaves_the_producer_closed(make: Any, cluster: Any, topic: str) -> None:
-    """close() raises what a callback raised, and the producer is closed all the same."""
-    producer = make()
-    called = produce_five(producer, topic, bad={1})
-    wait_until(lambda: sum(cluster.end_offsets(topic)) == 5)
-    with pytest.raises(OddError):
-        producer.close()
-    assert called[:2] == [0, 1]  # what follows is in test_differences.py
-    with pytest.raises(RuntimeError):
-        producer.produce(topic, b"v")
-    assert producer.close()
-
-
 @pytest.mark.parametrize("callback", [5, "text", False, lambda: None], ids=["int", "str", "false", "no-args"])
 @pytest.mark.parametrize("call", ["poll", "flush"])
 def test_callback_that_cannot_be_called_is_accepted_and_fails_later(

@@ -156,15 +156,6 @@ def test_closed_producer_raises_before_the_serializers_run(serializing: Callable
     assert calls == []
 
 
-def test_with_block_closes(serializing: Callable[..., Any], cluster: Any, topic: str) -> None:
-    """Leaving the block delivers and closes."""
-    with serializing() as producer:
-        producer.produce(topic, value=b"v")
-    with pytest.raises(RuntimeError):
-        producer.poll(0)
-    assert cluster.values(topic) == [b"v"]
-
-
 def test_configuration_is_one_dict_and_stays_as_it_is(serializing_class: type) -> None:
     """The constructor takes one dict, named conf, and does not change it."""
     config = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "key.serializer": StringSerializer()}

@@ -105,38 +105,6 @@ def test_calls_before_init_are_refused(make: Any) -> None:
     refused(STATE, producer.produce, "t", b"v")
 
 
-def test_without_transactional_id_nothing_is_configured(producer: Any) -> None:
-    """On a producer without transactional.id every transaction call raises _NOT_CONFIGURED."""
-    for call, arguments in (
-        (producer.init_transactions, (1,)),
-        (producer.begin_transaction, ()),
-        (producer.commit_transaction, (1,)),
-        (producer.abort_transaction, (1,)),
-    ):
-        refused(KafkaError._NOT_CONFIGURED, call, *arguments)
-
-
-BAD: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
-    "init-none": ("init_transactions", (None,), {}),
-    "init-two": ("init_transactions", (1, 1), {}),
-    "begin-argument": ("begin_transaction", (1,), {}),
-    "commit-str": ("commit_transaction", ("1",), {}),
-    "abort-none": ("abort_transaction", (None,), {}),
-    "offsets-nothing": ("send_offsets_to_transaction", (), {}),
-    "offsets-one": ("send_offsets_to_transaction", ([],), {}),
-    "offsets-no-list": ("send_offsets_to_transaction", (5, None), {}),
-    "offsets-no-positions": ("send_offsets_to_transaction", ([5], None), {}),
-    "offsets-no-group": ("send_offsets_to_transaction", ([TopicPartition("t", 0, 1)], None), {}),
-}
-
-
-@pytest.mark.parametrize(("method", "args", "kwargs"), BAD.values(), ids=BAD.keys())
-def test_bad_arguments_raise(producer: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Arguments of the wrong type or number raise TypeError, whatever the state."""
-    with pytest.raises(TypeError):
-        getattr(producer, method)(*args, **kwargs)
-
-
 def test_init_against_an_unreachable_cluster_times_out(producer_class: type) -> None:
     """init_transactions() raises _TIMED_OUT, retriable, after its timeout, and can be called again."""
     # Not closed: what close() does in this state is in test_differences.py.

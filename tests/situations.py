@@ -482,10 +482,20 @@ def _undelay(scene: Scene) -> None:
 
 _LEADER_CURE = "Look at that broker, at the followers of the partition"
 _LOGIN = _SASL | {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "wrong"}
+_SCRAM = _LOGIN | {"sasl.mechanism": "SCRAM-SHA-256"}
 _KEYED = {"safeproducer.mode": "held", "safeproducer.ordering": "key", "safeproducer.lanes": 8}
 _pause_1 = operator.methodcaller("pause", 1)
 _silent_leader = partial(Case, code="leader_silent", health="leader_silent", cure=_LEADER_CURE)
 _unreached = partial(Case, health="client_error", ready=False, error="within message.timeout.ms")
+_no_token = partial(
+    _unreached,
+    _oauth,
+    "your oauth_cb raised RuntimeError: AccessDenied",
+    "login, unreachable, away",
+    never="password",
+    brokers=None,
+    logs=r"your oauth_cb raised",
+)
 _no_id = partial(
     Case,
     _fails(14, "InitProducerId", warm=False),
@@ -536,10 +546,10 @@ CASES = {
     "wrong password": _unreached(of_nobody(**_LOGIN), "refused the user name or the password",
         "password, unreachable, away", cure="Check sasl.username", fake={"users": {"u": "right"}},
         logs=r"refused the user name"),
-    "SASL where none is": _unreached(of_nobody(**_LOGIN), "did not expect SASL", "sasl, unreachable, cut, away",
+    "SASL where none is": _unreached(of_nobody(**_SCRAM), "did not expect SASL", "sasl, unreachable, cut, away",
         cure="security.protocol", never="password", logs=r"did not expect SASL"),
-    "oauth_cb raises": _unreached(_oauth, "your oauth_cb raised RuntimeError: AccessDenied", "login, unreachable, away",
-        never="password", brokers=None, logs=r"your oauth_cb raised"),
+    "oauth_cb raises": _no_token(),
+    "oauth_cb raises, held": _no_token(config={"safeproducer.mode": "held"}),
     "all brokers stop": Case(_once(lambda control: [control.stop(number) for number in control.brokers]),
         "no broker is connected", "unreachable, cut, silent, away",
         health="client_error", cure="that the broker runs", never="Create the topic",

@@ -117,17 +117,6 @@ async def test_questions_are_answered(conf: dict[str, Any], cls: Any) -> None:
 
 
 @both
-async def test_a_purge_ends_futures(cls: Any) -> None:
-    """None waits for ever. confluent_kafka cancels them; ours say that the record is not written."""
-    producer = cls({**NOWHERE, "message.timeout.ms": 600_000})
-    future = await producer.produce("t", b"value")
-    await producer.purge()
-    with pytest.raises(asyncio.CancelledError if cls is Stock else NotWritten):
-        await asyncio.wait_for(future, PATIENCE)
-    await producer.close()
-
-
-@both
 async def test_an_executor_of_the_application_is_kept(conf: dict[str, Any], cls: Any) -> None:
     with ThreadPoolExecutor(1) as executor:
         async with cls(conf, 2, executor, batch_size=10, buffer_timeout=0.1) as producer:

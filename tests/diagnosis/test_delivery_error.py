@@ -2,7 +2,6 @@
 
 import copy
 import operator
-import pickle
 from collections import Counter
 from typing import Any
 from unittest import mock
@@ -124,19 +123,6 @@ def test_the_text_of_not_written_says_what_to_do() -> None:
         "a record for orders failed with MSG_SIZE_TOO_LARGE (Broker: Message size too large). It is not in the log: "
         "produce it again when the cause is gone."
     )
-
-
-@pytest.mark.parametrize(
-    "copied",
-    [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))],  # noqa: S301 - its own text
-    ids=["copy", "deepcopy", "pickle"],
-)
-def test_copies_keep_every_field(copied: object) -> None:
-    again = copied(FULL)  # type: ignore[operator]
-    assert type(again) is DeliveryError
-    assert fields(again) == fields(FULL)
-    assert vars(again) == vars(FULL)
-    assert again.outcome is Outcome.UNKNOWN
 
 
 def test_an_outcome_that_is_none_of_the_two_is_refused() -> None:

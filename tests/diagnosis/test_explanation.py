@@ -349,15 +349,3 @@ def test_a_silent_leader_is_named_for_records_it_has(cluster: FakeCluster, make:
     wait(producer, lambda: errors)
     assert re.search(r"within message.timeout.ms: its leader is broker 1 \(127.0.0.1:\d+\)$", errors[0].str())
     assert producer.explain().startswith("Nothing waits")
-
-
-def test_a_partition_that_gathers_blames_no_leader(cluster: FakeCluster) -> None:
-    """Nothing of it was sent."""
-    config = {"bootstrap.servers": cluster.bootstrap, "log_level": 0, "linger.ms": 4_000}
-    with SafeProducer(config) as producer:
-        producer.produce("t", b"x", partition=0)
-        end = time.monotonic() + 3.0  # nobody is silent before 1.5 s
-        while time.monotonic() < end:
-            producer.poll(0.1)
-            assert "acknowledges nothing" not in producer.explain()
-            assert producer.snapshot().partitions[0].reason is None

@@ -7,7 +7,7 @@ import pytest
 
 from safeproducer import PartitionSnapshot, SafeProducer
 from safeproducer.testing import FakeCluster
-from tests.contract.support import poll_until, send_one
+from tests.contract.support import send_one
 
 
 def test_snapshot_counts_by_partition(producer: SafeProducer) -> None:
@@ -41,19 +41,6 @@ def test_repr_says_who_where_and_how_much(producer: SafeProducer) -> None:
     assert repr(producer) == f"<SafeProducer 'rdkafka' to {servers} open: {summary}>"
     producer.close()
     assert repr(producer) == f"<SafeProducer 'rdkafka' to {servers} closed: {summary}>"
-
-
-def test_explain_says_why_records_wait_and_what_to_do(unreachable: dict[str, object]) -> None:
-    producer = SafeProducer(unreachable)
-    assert producer.explain() == "Nothing waits: 0 record(s) delivered, 0 failed."
-    producer.produce("snap", b"x")
-    poll_until(producer, lambda: "127.0.0.1:1" in producer.explain())
-    sentence = producer.explain("snap")
-    assert sentence.startswith("1 record(s) wait for snap: the last client error was")
-    assert "bootstrap.servers" in sentence
-    assert producer.explain("other") == "Nothing waits for other: 0 record(s) delivered, 0 failed."
-    producer.close(0)
-    assert "closed" in producer.explain()
 
 
 def test_an_unknown_partition_fails_on_no_partition(producer: SafeProducer) -> None:

@@ -9,7 +9,6 @@ import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -21,10 +20,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanKind, StatusCode
 
-from safeproducer import Hook, QueueFullError, Record, SafeProducer
+from safeproducer import Hook, Record, SafeProducer
 from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
 from safeproducer.telemetry.structlog import StructlogHook
-from tests.contract.support import send_one, together
+from tests.contract.support import send_one
 from tests.telemetry.tracing import Tracing, attributes
 
 MOCK = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "linger.ms": 0, "log_level": 0}
@@ -89,19 +88,6 @@ def test_each_delivered_record_ends_one_span_with_its_place_in_the_log(tracing: 
     assert {span.kind for span in spans} == {SpanKind.PRODUCER}
     assert {attributes(span)["messaging.client.id"] for span in spans} == {"billing"}
     assert {span.status.status_code for span in spans} == {StatusCode.UNSET}
-
-
-def test_a_span_lasts_until_the_report(tracing: Tracing, make: Make):
-    producer = make(tracing.hook, test_mock_broker_rtt=300)
-    producer.list_topics("orders", timeout=DEADLINE)  # not part of what is measured
-    producer.produce("orders", b"v")
-    assert tracing.ended == []
-    served_from = time.time_ns()
-    assert producer.flush(DEADLINE) == 0
-    (span,) = tracing.ended
-    assert span.start_time < served_from
-    assert span.end_time - span.start_time >= 300e6
-    assert span.end_time <= time.time_ns()
 
 
 def test_a_consumer_finds_the_spans_context_in_the_headers(tracing: Tracing, make: Make):
@@ -171,26 +157,6 @@ def test_a_record_for_a_partition_that_does_not_exist_ends_with_an_error(tracing
     assert attributes(refused)["messaging.destination.partition.id"] == "99"
 
 
-def test_a_record_that_times_out_ends_with_that_error(tracing: Tracing, make: Make):
-    producer = make(tracing.hook, **TIMES_OUT)
-    send_one(producer, "orders", b"v")
-    (span,) = tracing.ended
-    assert span.status.status_code is StatusCode.ERROR
-    assert attributes(span)["error.type"] == "_MSG_TIMED_OUT"
-
-
-def test_a_refused_record_ends_when_produce_raises(tracing: Tracing, make: Make):
-    producer = make(tracing.hook, queue_buffering_max_messages=1)
-    producer.produce("orders", b"1")
-    with pytest.raises(BufferError):
-        producer.produce("orders", b"2")
-    (span,) = tracing.ended
-    assert span.status.status_code is StatusCode.ERROR
-    assert attributes(span)["error.type"] in ("BufferError", "safeproducer.QueueFullError")
-    assert producer.flush(DEADLINE) == 0
-    assert len(tracing.ended) == 2
-
-
 def test_records_lost_at_close_end_their_spans(tracing: Tracing, make: Make):
     producer = make(tracing.hook, test_mock_broker_rtt=5000)
     for _ in range(3):
@@ -210,19 +176,6 @@ def test_records_lost_to_garbage_collection_end_their_spans(tracing: Tracing):
     (span,) = tracing.ended
     assert attributes(span)["error.type"] == "delivery_report_lost"
     assert "garbage collection" in (span.status.description or "")
-
-
-def test_two_hooks_work_side_by_side(tracing: Tracing, make: Make):
-    """Traces and log lines of one producer: a failure appears in both, a success in the trace only."""
-    with structlog.testing.capture_logs() as events:
-        producer = make(StructlogHook(), tracing.hook)
-        send_one(producer, "orders", b"v")
-        with pytest.raises(KafkaException):
-            producer.produce("orders", b"v", partition=99)
-    assert len(tracing.ended) == 2
-    failures = [event for event in events if event["event"] == "record_failed"]
-    assert [(event["topic"], event["error_code"]) for event in failures] == [("orders", "_UNKNOWN_PARTITION")]
-    assert [event["event"] for event in events if event["event"] == "producer_created"] == ["producer_created"]
 
 
 def test_a_raising_hook_costs_nobody_a_record_or_a_span(tracing: Tracing, make: Make, caplog: pytest.LogCaptureFixture):
@@ -280,45 +233,6 @@ def test_logging_through_the_producer_it_reports_on_ends(make: Make):
     assert producer.flush(DEADLINE) == 0
     assert [line["topic"] for line in lines] == ["orders"] * 5
     assert hook.suppressed == 5
-
-
-def test_a_full_queue_while_logging_does_not_recurse(make: Make):
-    calls: list[str] = []
-
-    def handler(logger: object, level: str, event: dict[str, Any]) -> dict[str, Any]:
-        if event["event"] == "record_failed":
-            calls.append(event["error_code"])
-            assert len(calls) < 100
-            with pytest.raises(QueueFullError):
-                producer.produce("logs", b"line")
-        raise structlog.DropEvent
-
-    hook = StructlogHook(structlog.wrap_logger(None, processors=[handler]))
-    producer = make(hook, queue_buffering_max_messages=1)
-    producer.produce("orders", b"1")
-    with pytest.raises(QueueFullError):
-        producer.produce("orders", b"2")
-    assert len(calls) == 1
-    assert hook.suppressed == 1
-    assert producer.flush(DEADLINE) == 0
-
-
-def test_records_from_many_threads_each_get_their_own_trace(tracing: Tracing, make: Make):
-    producer = make(tracing.hook)
-    tracer = tracing.provider.get_tracer("app")
-
-    def work(number: int) -> None:
-        with tracer.start_as_current_span(f"worker {number}"):
-            for _ in range(100):
-                producer.produce(f"orders-{number}", b"v")
-
-    together(*(partial(work, number) for number in range(4)))
-    assert producer.flush(DEADLINE) == 0
-    workers = {span.context.span_id: span.name for span in tracing.ended if span.context and span.parent is None}
-    sends = [span for span in tracing.ended if span.parent is not None]
-    assert len(sends) == 400
-    for span in sends:
-        assert workers[span.parent.span_id][-1] == span.name[-1]
 
 
 def test_instrumentation_of_the_package_does_not_count_records_twice():

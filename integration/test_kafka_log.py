@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from integration.kafka.cluster import KafkaCluster
-from integration.kafka.log import crc32c, read_records, read_segments
+from integration.kafka.log import read_records, read_segments
 
 
 def test_segments_agree_with_consumer(kafka: KafkaCluster, topic: Callable[..., str]) -> None:
@@ -67,11 +67,6 @@ def test_damaged_segment_is_noticed(kafka: KafkaCluster, topic: Callable[..., st
     content[-10] ^= 1
     copy.write_bytes(content)
     assert [batch.crc_ok for batch in read_segments(tmp_path)] == [False]
-
-
-def test_crc32c_known_value() -> None:
-    """The checksum is CRC-32C: the published check value of "123456789"."""
-    assert crc32c(b"123456789") == 0xE3069283
 
 
 def test_unknown_topic_is_an_error(kafka: KafkaCluster) -> None:

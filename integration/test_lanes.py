@@ -6,12 +6,10 @@ from types import MethodType
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
 from integration.kafka.cluster import KafkaCluster
 from integration.tap import ConfigEntry, Tap
 from integration.tap.faults import DYNAMIC_TOPIC_CONFIG
-from integration.test_kafka_security import client
 from integration.unresolved import answered, history, most
 from safeproducer import SafeProducer
 from safeproducer.hooks import Hook, LanesChanged, WindowChanged
@@ -218,24 +216,3 @@ def is_settled(tap: Tap, topic: str, handed_over: int) -> bool:
 def settled(tap: Tap, topic: str, handed_over: int) -> int:
     """The most unresolved batches from then on."""
     return most(history(tap, topic), answered(tap, topic, handed_over + BATCH))
-
-
-def test_without_the_right_to_ask_it_is_five(kafka_secure: KafkaCluster, topic: TopicFactory) -> None:
-    """A user who may write and not describe configs has a window of 5, is told why, and writes."""
-    name = topic(on=kafka_secure)
-    kafka_secure.admin.add_scram_user("carol", "carol-password")
-    kafka_secure.admin.add_acl("User:carol", name, AclOperation.WRITE, AclOperation.DESCRIBE)
-    config = client(kafka_secure, "carol", "carol-password")
-    application = Application(kafka_secure.secure_bootstrap, name, config=config)
-
-    def reason() -> str:
-        return "".join(window.reason for window in application.producer.snapshot().windows)
-
-    with application.producer as producer:
-        run(application, until=lambda: "did not tell" in reason())
-        assert "CLUSTER_AUTHORIZATION_FAILED" in reason()
-        (window,) = producer.snapshot().windows
-        assert (window.size, window.source, window.age) == (5, "assumed", None)
-        run(application, until=lambda: producer.snapshot().delivered > AHEAD)
-    assert application.failed == []
-    assert application.changes.windows == []

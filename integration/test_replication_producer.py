@@ -15,6 +15,7 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 from integration.conftest import MARKER
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.poll import until
+from integration.test_lanes import AHEAD, Application, run
 from safeproducer import Hook, ReplicationChanged, ReplicationSnapshot, SafeProducer
 from safeproducer.kafka.admin import Admin
 from safeproducer.pipeline.cluster import replication
@@ -298,3 +299,22 @@ def test_many_topics_are_asked_for_in_one_question(
         for one in (writer, other):
             for name in names:
                 one.until(name, lambda said: len(said.in_sync) == 2, "all is in sync", 60)
+
+
+def test_without_the_right_to_ask_the_window_is_five(cluster: KafkaCluster, placed: Callable[..., str]) -> None:
+    """A user who may write and not describe configs is told why, and writes."""
+    name = placed("window", [1, 2])
+    cluster.admin.add_acl(f"User:{USER}", name, AclOperation.WRITE)
+    application = Application(cluster.secure_bootstrap, name, config=login(cluster))
+
+    def reason() -> str:
+        return "".join(window.reason for window in application.producer.snapshot().windows)
+
+    with application.producer as producer:
+        run(application, until=lambda: "did not tell" in reason())
+        assert "CLUSTER_AUTHORIZATION_FAILED" in reason()
+        (window,) = producer.snapshot().windows
+        assert (window.size, window.source, window.age) == (5, "assumed", None)
+        run(application, until=lambda: producer.snapshot().delivered > AHEAD)
+    assert application.failed == []
+    assert application.changes.windows == []

@@ -102,26 +102,6 @@ def test_librdkafka_is_read(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopi
     assert tap.undecoded == []
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:kafka", "ignore::ResourceWarning")
-def test_kafka_python_is_read(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
-    """kafka-python's own version of Produce is read too."""
-    name = topic(on=kafka_tapped)
-    producer = kafka_python.KafkaProducer(
-        bootstrap_servers=kafka_tapped.bootstrap, client_id="kp", enable_idempotence=True, linger_ms=50
-    )
-    for number in range(20):
-        producer.send(name, b"%d" % number, partition=0)
-    producer.flush(20)
-    producer.close()
-    assert sum(batch.count for batch in tap.batches) == 20
-    assert {batch.client_id for batch in tap.batches} == {"kp"}
-    (state,) = kafka_tapped.admin.describe_producers(name, 0)
-    assert tap.batches[-1].producer_id == state.producer_id
-    assert tap.batches[-1].base_sequence + tap.batches[-1].count - 1 == state.last_sequence
-    assert {batch.version for batch in tap.batches} == {9}
-    assert tap.undecoded == []
-
-
 def test_topic_ids_are_read(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
     """Produce v13, as Java sends it, names topics by id; the tap tells the name once a Metadata answer told it."""
     name = topic(on=kafka_tapped)

@@ -9,8 +9,12 @@ OWN_CLUSTER = {"test_order_of_a_topic"}
 NO_BROKER = (
     "test_attribute_of_any_name",
     "test_method_of_any_name",
+    "test_any_callable_is_called",
     "test_bad_call_raises",
+    "test_callback_that_cannot_be_called",
+    "test_exceptions_that_end_programs",
     "test_poll_with_nothing_to_serve",
+    "test_timeout_may_be_any_real_number",
 )
 """Of these the class alone decides, whatever cluster there is."""
 

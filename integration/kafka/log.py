@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
+from safeproducer.testing.produce import crc32c
+
 HEADER = struct.Struct(">qiibIhiqqqhii")
 PREFIX = 12  # base offset and length, which the length does not count
 CHECKED_FROM = 21  # the CRC covers everything after itself
 CONTROL = 0x20
 TRANSACTIONAL = 0x10
-POLYNOMIAL = 0x82F63B78  # CRC-32C, reflected
 
 
 @dataclass(frozen=True)
@@ -114,15 +115,6 @@ def read_records(
         consumer.close()
 
 
-def crc32c(data: bytes) -> int:
-    """CRC-32C (Castagnoli) of the bytes."""
-    crc = 0xFFFFFFFF
-    table = _TABLE
-    for byte in data:
-        crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-    return crc ^ 0xFFFFFFFF
-
-
 def _drain(consumer: Consumer, topic: str, timeout: float) -> list[list[Record]]:
     known = consumer.list_topics(topic, timeout=timeout).topics[topic]
     if known.error is not None:
@@ -155,16 +147,3 @@ def _drain(consumer: Consumer, topic: str, timeout: float) -> list[list[Record]]
 def _record(message: Any) -> tuple[int, Record]:
     values = message.timestamp()[1], message.key(), message.value(), message.headers()
     return message.partition(), Record(message.offset(), *values)
-
-
-def _crc_table() -> tuple[int, ...]:
-    table = []
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (POLYNOMIAL if crc & 1 else 0)
-        table.append(crc)
-    return tuple(table)
-
-
-_TABLE = _crc_table()

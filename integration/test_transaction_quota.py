@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer
 
 from integration.kafka.cluster import KafkaCluster
+from integration.kafka.log import read_records
 from safeproducer import SafeProducer
 
 RATE = 20_000
@@ -17,27 +18,7 @@ DEBIT = b"x" * 700_000
 
 def committed(kafka: KafkaCluster, topic: str) -> list[bytes | None]:
     """Keys of what a consumer of committed records sees."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": kafka.bootstrap,
-            "group.id": uuid.uuid4().hex,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    keys: list[bytes | None] = []
-    try:
-        while True:
-            message = consumer.poll(20)
-            assert message is not None, "neither a record nor the end within 20 s"
-            error = message.error()
-            if error is None:
-                keys.append(message.key())
-            elif error.code() == KafkaError._PARTITION_EOF:
-                return keys
-    finally:
-        consumer.close()
+    return [record.key for record in read_records(kafka.direct_bootstrap, topic, isolation="read_committed")[0]]
 
 
 @pytest.mark.parametrize("cls", [Producer, SafeProducer])

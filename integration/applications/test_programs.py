@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from integration.applications.account import settle
-from integration.applications.application import DEFAULT_AND_HELD, Application
+from integration.applications.application import Application
 from safeproducer.testing import FakeCluster
 
 PROGRAMS = "integration.applications.programs"
@@ -48,23 +48,3 @@ def test_a_logging_handler_without_a_broker(both: Both, brokers: FakeCluster) ->
 
     nowhere = {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 1500, "log_level": 0}
     both(drive, f"{PROGRAMS}.log_shipping", settings=nowhere)
-
-
-@DEFAULT_AND_HELD
-def test_headers_that_are_reused(
-    both: Both, brokers: FakeCluster, classes: tuple[str, ...], settings: dict[str, Any]
-) -> None:
-    """On a long link, where records wait: each has the headers that it was given."""
-
-    def drive(application: Application) -> None:
-        brokers.delay(0.03, broker=application.leader, api="Produce")
-        try:
-            ended = application.ends()
-        finally:
-            brokers.delay(0, broker=application.leader, api="Produce")
-        assert (ended.status, ended.errors) == (0, "")
-        assert settle(application, brokers) > 0
-        for record in brokers.log(application.topic):
-            assert record.headers == (("number", record.value),)
-
-    both(drive, f"{PROGRAMS}.reused_headers", classes=classes, settings=settings)

@@ -4,16 +4,15 @@ import json
 import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from integration.conformance.conftest import target
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.jars import classpath, java, under_test
+from integration.kafka.log import read_records
 from safeproducer.testing import FakeCluster
 
 PARTITIONS = 2
@@ -60,20 +59,6 @@ def end(process: subprocess.Popen[str]) -> str:
     return said
 
 
-def read(bootstrap: str, topic: str, wanted: int) -> list[tuple[int, bytes | None]]:
-    """Partition and value of each record, at least `wanted` of them."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": target.fresh("g"), "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-    found: list[tuple[int, bytes | None]] = []
-    deadline = time.monotonic() + 15
-    try:
-        while len(found) < wanted and time.monotonic() < deadline:
-            found += [(message.partition() or 0, message.value()) for message in consumer.consume(1000, 0.1)]
-    finally:
-        consumer.close()
-    return found
-
-
 def ends(cluster: Any, topic: str) -> int:
     """How many records the topic holds."""
     total = 0
@@ -104,9 +89,8 @@ def test_javas_producers(either: Any) -> None:
     ]
     assert sorted(int(value) for _, value in acked) == list(range(VERIFIED))
     assert (ends(either, performed), ends(either, verified)) == (PERFORMED, VERIFIED)
-    found = read(either.bootstrap, verified, VERIFIED)
-    for partition in range(PARTITIONS):
-        mine = [value for where, value in found if where == partition]
+    for partition, records in enumerate(read_records(either.bootstrap, verified)):
+        mine = [record.value for record in records]
         assert mine == sorted((value for where, value in acked if where == partition), key=int)
 
 
@@ -117,7 +101,7 @@ def test_javas_transactions_and_groups(either: Any) -> None:
     transactions = ["--transactional-id", target.fresh("tx"), "--transaction-duration-ms", "100"]
     settings = ["--producer-props", f"bootstrap.servers={either.bootstrap}"]
     end(launch("ProducerPerformance", "--topic", topic, *numbers, *transactions, *settings))
-    assert len(read(either.bootstrap, topic, PERFORMED)) == PERFORMED
+    assert sum(map(len, read_records(either.bootstrap, topic))) == PERFORMED
     consumer = launch(
         "VerifiableConsumer",
         *("--bootstrap-server", either.bootstrap, "--topic", topic, "--group-id", group),

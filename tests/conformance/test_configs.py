@@ -149,13 +149,6 @@ def test_the_nearest_value_wins(client: RawClient, name: str) -> None:
     until(lambda: value(client, TOPIC, name, key) == ("1048588", DEFAULT), "the topic is as before")
 
 
-def test_lists_are_added_to_and_taken_from(client: RawClient, name: str) -> None:
-    """An entry that is there already is not added twice; one that is not there is not missed."""
-    assert alter(client, TOPIC, name, ("cleanup.policy", APPEND, "delete")) == 0
-    assert alter(client, TOPIC, name, ("cleanup.policy", SUBTRACT, "compact")) == 0
-    assert value(client, TOPIC, name, "cleanup.policy")[0] == "delete"
-
-
 BAD_VALUES = [
     *(("retention.ms", value) for value in ("x", "-2", str(2**63), "")),
     *(("max.message.bytes", value) for value in ("-5", str(2**31))),

@@ -18,10 +18,9 @@ from safeproducer.testing import FakeCluster
 from tests.contract.support import poll_until
 from tests.contract.ways import EVERY_WAY, LONG_ROUND_TRIP, TOPIC, WAYS, Way
 from tests.inside import engine_of
-from tests.testing.raw import RawClient, make_batch
+from tests.producer_ids.test_producer_id_quota import use_up
 
 COUNT = 20
-NEW_IDS = 900
 
 
 def written(brokers: FakeCluster) -> list[Any]:
@@ -167,12 +166,7 @@ def test_the_list_of_hooks_is_used_again(brokers: FakeCluster) -> None:
 def test_headers_of_records_that_a_quota_refused(start: Callable[..., Any], brokers: FakeCluster) -> None:
     """What is sent again (KIP-936) has the headers of the call, too."""
     brokers.create_topic("used", 1)
-    brokers.set_quota("producer_ids_rate", NEW_IDS, user="ANONYMOUS")
-    with RawClient(brokers.bootstrap) as client:
-        for producer_id in range(1_000_000, 1_000_000 + NEW_IDS + 3):
-            batch = make_batch([b"x"], producer_id=producer_id, epoch=0, sequence=0)
-            data = [{"name": "used", "partition_data": [{"index": 0, "records": batch}]}]
-            client.ask("Produce", 9, transactional_id=None, acks=-1, timeout_ms=1000, topic_data=data)
+    use_up(brokers, brokers.bootstrap)
     producer = start(WAYS["auto"])
     headers: dict[str, bytes] = {}
     for number in range(COUNT):

@@ -9,8 +9,6 @@ from unittest import mock
 
 import pytest
 from confluent_kafka.cimpl import Producer
-from hypothesis import given
-from hypothesis import strategies as st
 
 from safeproducer.kafka.statistics import UNSENT, Statistics, read
 from safeproducer.policy.types import NEVER
@@ -267,26 +265,6 @@ def test_no_mutation_makes_the_reader_raise(document: str) -> None:
             assert all(node >= 0 and isinstance(broker.received, int) for node, broker in found.brokers.items())
             assert all(isinstance(seen.leader, int) for seen in found.partitions.values())
     assert 250 < survivors < 1_000
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(
-    brokers=json_values,
-    topics=json_values | st.dictionaries(st.text(max_size=3), st.fixed_dictionaries({"partitions": json_values})),
-    eos=json_values,
-)
-def test_any_json_in_the_places_of_brokers_and_topics(brokers: Any, topics: Any, eos: Any) -> None:
-    """Values of any form are left out."""
-    text = json.dumps({"ts": 1, "msg_cnt": 2, "msg_size": 3, "brokers": brokers, "topics": topics, "eos": eos})
-    found = read(text)
-    assert found is not None
-    assert (found.messages, found.message_bytes) == (2, 3)
 
 
 def counts(**changed: Any) -> dict[str, Any]:

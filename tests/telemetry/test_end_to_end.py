@@ -1,19 +1,19 @@
 """Both hooks in a real SafeProducer on librdkafka's mock cluster: spans, headers, log lines, and who counts what."""
 
+import contextlib
 import copy
 import gc
 import logging
 import subprocess
 import sys
 import textwrap
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from opentelemetry import trace
 from opentelemetry.propagate import extract
 from opentelemetry.sdk.trace import TracerProvider
@@ -23,6 +23,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from safeproducer import Hook, Record, SafeProducer
 from safeproducer.telemetry.opentelemetry import OpenTelemetryHook
 from safeproducer.telemetry.structlog import StructlogHook
+from tests.contract.fixtures import Cluster
 from tests.contract.support import send_one
 from tests.telemetry.tracing import Tracing, attributes
 
@@ -48,21 +49,9 @@ def make() -> Iterator[Make]:
 
 
 def read_back(producer: SafeProducer, topic: str, count: int) -> list[Any]:
-    cluster = producer.list_topics(topic, timeout=DEADLINE)
-    (broker,) = cluster.brokers.values()
-    consumer = Consumer({"bootstrap.servers": f"{broker.host}:{broker.port}", "group.id": "reader"})
-    consumer.assign(
-        [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in cluster.topics[topic].partitions]
-    )
-    found: list[Any] = []
-    deadline = time.monotonic() + DEADLINE
-    try:
-        while len(found) < count and time.monotonic() < deadline:
-            message = consumer.poll(0.2)
-            if message is not None and message.error() is None:
-                found.append(message)
-    finally:
-        consumer.close()
+    (broker,) = producer.list_topics(topic, timeout=DEADLINE).brokers.values()
+    with contextlib.closing(Cluster("mock", f"{broker.host}:{broker.port}", str)) as cluster:
+        found = cluster.read(topic)
     assert len(found) == count
     return found
 

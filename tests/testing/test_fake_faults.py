@@ -1,6 +1,5 @@
 """FakeCluster misbehaving on purpose, seen by SafeProducer and confluent_kafka."""
 
-import time
 from collections.abc import Iterator
 
 import confluent_kafka
@@ -105,29 +104,6 @@ def test_an_ordered_error_is_answered_n_times(cluster: FakeCluster, producer: Sa
     assert error.code() == INVALID_RECORD
     assert none is None
     assert values(cluster) == [b"b"]
-
-
-def test_a_throttle_time_is_announced(cluster: FakeCluster, producer: SafeProducer) -> None:
-    """SafeProducer sees the milliseconds, and which broker asked."""
-    leader, _ = cluster.leader("t")
-    cluster.set_throttle(1500, broker=leader)
-    assert deliver(producer, b"a") == [None]
-    deadline = time.monotonic() + 5
-    while not (seen := producer.snapshot().throttled_brokers) and time.monotonic() < deadline:
-        producer.poll(0.01)
-    assert seen == {leader: 1.5}
-
-
-def test_a_delay_makes_answers_late_and_keeps_them_in_flight(cluster: FakeCluster, producer: SafeProducer) -> None:
-    """The log has the record long before the acknowledgement arrives."""
-    assert deliver(producer, b"a") == [None]
-    cluster.delay(0.3)
-    began = time.monotonic()
-    producer.produce("t", b"b")
-    cluster.wait(lambda c: len(c.log("t")) == 2)
-    assert producer.snapshot().unresolved == 1
-    assert producer.flush(10) == 0
-    assert time.monotonic() - began >= 0.3
 
 
 def test_too_few_in_sync_replicas_refuse_the_write(cluster: FakeCluster, producer: SafeProducer) -> None:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from safeproducer.testing import DEFAULT, FakeCluster
-from safeproducer.testing.wire import encode_request
 from tests.clusters import cluster_of
 from tests.conformance.target import part, produce
-from tests.testing.raw import RawClient, hung_up, make_batch, produce_body
+from tests.testing.raw import RawClient, make_batch, produce_body
 
 THROTTLING_QUOTA_EXCEEDED = 89
 HOUR = 3600
@@ -63,23 +62,6 @@ def test_the_refused_id_passes_when_its_time_has_come(cluster: FakeCluster, clie
     assert [record.producer_id for record in cluster.log("t")] == [1, 2, 3]
 
 
-def test_a_known_id_is_free(cluster: FakeCluster, client: RawClient) -> None:
-    """In every partition of the broker, as often as it likes, also while new ones are refused."""
-    cluster.set_quota(NAME, 1, user=ANONYMOUS)
-    assert write(client, 1)[0] == write(client, 2)[0] == 0
-    with RawClient(cluster.bootstrap) as other:
-        assert write(other, 3)[0] == THROTTLING_QUOTA_EXCEEDED
-    cluster.move_leader("t", 1, to=1)
-    for sequence in range(5):
-        assert write(client, 1, sequence=sequence + 1) == (0, 0)
-        assert write(client, 1, sequence=sequence, partition=1) == (0, 0)
-    usage = cluster.producer_id_usage(1)[ANONYMOUS]
-    assert (usage.limit, usage.refused) == (1, 1)
-    assert usage.tokens == pytest.approx(-1, abs=0.01)
-    assert usage.rate == pytest.approx(2, abs=0.01)
-    assert usage.throttle_time_ms == pytest.approx(HOUR * 1000, abs=5000)
-
-
 def test_each_broker_counts_for_itself(cluster: FakeCluster, client: RawClient) -> None:
     """A leader that moves starts from zero, as the KIP says; so does a restarted broker."""
     cluster.set_quota(NAME, 1, user=ANONYMOUS)
@@ -117,17 +99,6 @@ def test_all_partitions_of_a_request_fare_alike(cluster: FakeCluster, client: Ra
     assert [both(producer_id) for producer_id in (1, 2, 3)] == [[0, 0]] * 3
     assert both(4) == [THROTTLING_QUOTA_EXCEEDED] * 2
     assert len(cluster.log("t")) == len(cluster.log("t", 1)) == 3
-
-
-def test_acks_0_cannot_be_told(cluster: FakeCluster, client: RawClient) -> None:
-    """As with every error, the connection ends instead."""
-    cluster.set_quota(NAME, 0.5, user=ANONYMOUS)
-    write(client, 1)
-    batch = make_batch([b"x"], producer_id=2, epoch=0, sequence=0)
-    with hung_up():
-        client.send(encode_request("Produce", 9, 1, "raw", produce_body("t", batch, acks=0)))
-        client.receive()
-    assert len(cluster.log("t")) == 1
 
 
 def test_the_connection_is_muted_for_the_delay(cluster: FakeCluster) -> None:

@@ -108,17 +108,6 @@ def test_a_share_that_is_given_back_was_never_used() -> None:
     assert [usage.quota for usage in quotas.usage(START + 3_600_000)] == [BYTES]
 
 
-def test_a_full_bucket_admits_its_burst_and_one_more() -> None:
-    """The strict rule: exactly 0 tokens still let one pass, then the delay is the exact time until 0."""
-    bucket, burst, refill = TokenBucket(), 100, 100 / 3600
-    for _ in range(101):
-        assert bucket.delay_ms(burst, refill, START) == 0
-        bucket.take(1, burst, refill, START)
-    assert bucket.delay_ms(burst, refill, START) == 36_000
-    assert bucket.delay_ms(burst, refill, START + 35_000) == 1000
-    assert bucket.delay_ms(burst, refill, START + 36_000) == 0
-
-
 def test_a_bucket_follows_its_quota() -> None:
     """A smaller quota cuts the tokens down, a larger one grants nothing at once; time 0 finds it empty."""
     bucket = TokenBucket()

@@ -288,19 +288,6 @@ def test_a_follower_that_hangs_leaves_the_set_after_the_lag_time(play: Play) -> 
     assert play.copies().in_sync == {1, 2}
 
 
-def test_below_the_minimum_nothing_is_committed(play: Play) -> None:
-    """What is under way waits until there are enough again."""
-    play.add([1, 2])
-    play.topic.config["min.insync.replicas"] = "2"
-    play.advance(1, MB)
-    play.set_alive(2, alive=False)
-    play.advance(40, MB)
-    assert play.unacknowledged() == pytest.approx(40 * MB, rel=0.1)
-    play.set_alive(2, alive=True)
-    play.advance(1)
-    assert play.unacknowledged() == 0
-
-
 def test_the_last_replica_in_sync_leads_and_others_cut_their_logs() -> None:
     """A replica that lacks committed bytes never leads; bytes that were not committed are lost with their leader."""
     play = Play(3, link=MB)

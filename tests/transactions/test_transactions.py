@@ -87,21 +87,6 @@ def test_the_guard_leaves_a_transaction_alone(producer: SafeProducer) -> None:
     producer.close()
 
 
-def test_an_exception_of_a_callback_is_raised_after_the_commit(producer: SafeProducer) -> None:
-    """As confluent_kafka does: the transaction is committed all the same."""
-
-    def report(error: Any, message: Any) -> None:
-        raise RuntimeError("planted")
-
-    producer.begin_transaction()
-    producer.produce("topic", b"v", on_delivery=report)
-    with pytest.raises(RuntimeError, match="planted"):
-        producer.commit_transaction(30)
-    producer.begin_transaction()
-    producer.abort_transaction(30)
-    producer.close()
-
-
 def test_close_ends_though_nobody_aborts_its_transaction() -> None:
     """The native close() would try to abort it, for ever; the coordinator does so after transaction.timeout.ms."""
     brokers = mock_cluster(1)

@@ -16,8 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # t
 
 from integration.kafka.cluster import KafkaCluster
 from integration.kafka.exchange import answer_to, exchange
-from integration.tap import BatchSeen, ConfigEntry, PartitionKey, Route, Tap
-from integration.tap.gauges import Window
+from integration.tap import ConfigEntry, Route, Tap
 from safeproducer.testing import wire
 
 with warnings.catch_warnings():
@@ -178,104 +177,12 @@ def test_bytes_are_forwarded_unchanged() -> None:
 # ---- counting
 
 
-def test_pipelined_producer_has_five_in_flight(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
-    """Without idempotence confluent_kafka librdkafka keeps the five requests in flight it is allowed, and no more."""
-    name = topic(on=kafka_tapped)
-    client = Client(
-        kafka_tapped.bootstrap,
-        **{"enable.idempotence": False, "max.in.flight": 5, "batch.num.messages": 10, "linger.ms": 0},
-    )
-    client.deliver(name)
-    tap.reset()
-    tap.delay(0.05)
-    client.deliver(name, 200)
-    stream = tap.streams[PartitionKey(-1, name, 0)]
-    assert (stream.max_requests, stream.max_batches) == (5, 5)
-    assert (stream.max_records, stream.max_span) == (50, 0)
-    (connection,) = {batch.connection for batch in tap.batches}
-    assert tap.in_flight_by_connection[connection].max_requests == 5
-    assert tap.in_flight.max_requests == 5
-    assert (stream.requests, stream.batches, stream.records) == (0, 0, 0)
-
-
-def test_idempotent_producer_has_one_in_flight(tap: Tap, warm: tuple[Client, str]) -> None:
-    """With idempotence it keeps one batch of ten in flight, so the span is one too; two partitions make two."""
-    client, name = warm
-    client = Client(tap.bootstrap, **{"batch.num.messages": 10, "linger.ms": 5})
-    client.deliver(name)
-    tap.reset()
-    tap.delay(0.02)
-    client.send(name, 50, partition=0)
-    client.send(name, 50, partition=1)
-    assert client.producer.flush(30) == 0
-    for partition in range(2):
-        (stream,) = [s for key, s in tap.streams.items() if key.partition == partition]
-        assert (stream.max_requests, stream.max_batches, stream.max_span) == (1, 1, 1)
-        assert (stream.span, stream.records) == (0, 0)
-        assert stream.max_records <= 10
-    assert tap.in_flight.max_requests == 2
-
-
-def test_small_idempotent_batches_make_a_span_of_five(tap: Tap, warm: tuple[Client, str]) -> None:
-    """librdkafka's own window lets five one-record batches go, and the span says so."""
-    _, name = warm
-    client = Client(tap.bootstrap, **{"batch.num.messages": 1, "linger.ms": 0})
-    client.deliver(name)
-    tap.reset()
-    tap.delay(0.05)
-    client.deliver(name, 20)
-    (stream,) = tap.streams.values()
-    assert (stream.max_batches, stream.max_span) == (5, 5)
-
-
-def test_span_reaches_back_to_the_oldest_unresolved_batch() -> None:
-    """With the first of five unresolved and the others done the span is five, not one; a raised epoch starts anew."""
-
-    def batch(sequence: int, epoch: int = 0, attempt: int = 1) -> BatchSeen:
-        return BatchSeen(0.0, 1, 1, "me", 7, epoch, sequence, 1, "t", 0, sequence, 10, 69, 0, attempt, False)
-
-    window = Window()
-    assert window.span == 0
-    for sequence in range(5):
-        window.sent(batch(sequence))
-    for sequence in range(1, 5):
-        window.resolved(batch(sequence))
-    assert (window.span, window.max_span) == (5, 5)
-    window.sent(batch(0, attempt=2))
-    assert window.span == 5
-    window.sent(batch(5))
-    assert (window.span, window.max_span) == (6, 6)
-    window.resolved(batch(0, attempt=2))
-    assert window.span == 1
-    window.sent(batch(0, epoch=1))
-    window.resolved(batch(5))
-    assert window.span == 1
-    window.resolved(batch(0, epoch=1))
-    assert (window.span, window.max_span) == (0, 6)
-
-
-def test_now_in_flight(tap: Tap, warm: tuple[Client, str]) -> None:
-    """While an answer is on its way the batch counts as in flight, on its connection and its stream."""
-    client, name = warm
-    tap.delay(0.5)
-    client.send(name, 3)
-    tap.wait(lambda tap: bool(tap.batches))
-    (batch,) = tap.batches
-    now = tap.in_flight_by_connection[batch.connection]
-    assert (now.requests, now.batches, now.records) == (1, 1, 3)
-    assert (tap.streams[batch.key].span, tap.streams[batch.key].records) == (1, 3)
-    assert client.producer.flush(30) == 0
-    assert tap.in_flight.requests == 0
-    assert tap.streams[batch.key].span == 0
-
-
 def test_no_answer_is_awaited_without_acks(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
-    """A request with acks=0 is listed but never in flight."""
+    """A request with acks=0 is listed."""
     name = topic(on=kafka_tapped)
     client = Client(kafka_tapped.bootstrap, **{"enable.idempotence": False, "acks": 0})
     client.deliver(name, 10)
     tap.wait(lambda tap: sum(batch.count for batch in tap.batches) == 10)
-    assert tap.in_flight.max_requests == 0
     assert tap.answers == []
 
 
@@ -286,7 +193,6 @@ def test_errors_of_the_broker_are_seen(tap: Tap, kafka_tapped: KafkaCluster, top
     client.producer.produce(name, b"x" * 5000, partition=0)
     client.producer.flush(30)
     assert tap.answers[-1].error_code == KafkaError.MSG_SIZE_TOO_LARGE
-    assert tap.streams[tap.batches[-1].key].span == 0
 
 
 # ---- faults
@@ -420,21 +326,6 @@ def test_cut_producer_goes_on(tap: Tap, warm: tuple[Client, str], kafka_tapped: 
     assert client.producer.flush(30) == 0
     assert client.errors == []
     assert kafka_tapped.admin.end_offsets(name)[0] == 501
-    assert tap.in_flight.requests == 0
-
-
-def test_refuse_and_accept(tap: Tap, kafka_tapped: KafkaCluster) -> None:
-    """Refused connections fail at once; open ones go on; accept brings the port back."""
-    frame = wire.encode_request("ApiVersions", 0, 1, "me", {})
-    port = kafka_tapped.nodes[1].advertised_port
-    with socket.create_connection(("127.0.0.1", port), 10) as peer:
-        answer_to(peer, frame)
-        tap.refuse(broker=1)
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port), 10)
-        assert answer_to(peer, frame)
-    tap.accept()
-    assert exchange(port, frame)
 
 
 def test_pause_is_a_black_hole(tap: Tap, kafka_tapped: KafkaCluster) -> None:
@@ -450,24 +341,6 @@ def test_pause_is_a_black_hole(tap: Tap, kafka_tapped: KafkaCluster) -> None:
         tap.resume()
         peer.settimeout(10)
         assert peer.recv(1)
-
-
-def test_throttle_reaches_the_client(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTopic) -> None:
-    """A confluent_kafka producer's throttle callback hears of the throttle time that the tap wrote."""
-    name = topic(on=kafka_tapped)
-    heard: list[float] = []
-    client = Client(kafka_tapped.bootstrap, throttle_cb=lambda event: heard.append(event.throttle_time))
-    client.deliver(name)
-    assert heard == []
-    tap.rewrite_throttle(120, broker=1)
-    client.deliver(name)
-    client.producer.poll(0.1)
-    assert heard == [pytest.approx(0.12)]
-    assert tap.answers[-1].throttle_time_ms == 120
-    tap.rewrite_throttle(None, broker=1)
-    tap.reset()
-    client.deliver(name)
-    assert tap.answers[-1].throttle_time_ms == 0
 
 
 def described(bootstrap: str, kind: ResourceType, name: str) -> dict[str, Any]:
@@ -532,13 +405,10 @@ def test_heal_ends_all_faults(tap: Tap, warm: tuple[Client, str]) -> None:
     tap.delay(1)
     tap.bandwidth(10)
     tap.drop_answers(n=9)
-    tap.rewrite_throttle(5_000)
     tap.pause()
-    tap.refuse()
     tap.heal()
     assert client.deliver(name) < 1.9
     assert tap.drops_left == 0
-    assert tap.answers[-1].throttle_time_ms == 0
 
 
 @pytest.mark.parametrize(

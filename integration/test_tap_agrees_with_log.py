@@ -141,8 +141,6 @@ def test_tap_agrees_with_log(tap: Tap, kafka_tapped: KafkaCluster, topic: NewTop
     assert len(accounts.seen) - len(firsts) >= len(DROPS_AT)
     assert sum(not answer.delivered for answer in accounts.answers) >= len(DROPS_AT)
     assert tap.undecoded == []
-    assert tap.in_flight.requests == 0
-    assert all(stream.span == 0 and stream.max_span <= 5 for stream in tap.streams.values())
     for lie, told in lies(accounts).items():
         assert told.disagreements(), f"nobody noticed: {lie}"
 

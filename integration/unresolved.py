@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 
 from integration.tap import BatchSeen, Tap
-from integration.tap.ledger import RETRIABLE
 
+RETRIABLE = frozenset({2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 56, 74, 75, 89, 100})
+"""Produce errors after which a client sends the same batch again."""
 Count = tuple[float, int]
 """(when, how many from then on): time.monotonic() as the tap noted it."""
 

@@ -6,10 +6,8 @@ from integration.tap.seen import (
     AnswerSeen,
     BatchSeen,
     ConnectionSeen,
-    InFlight,
     PartitionKey,
     RequestSeen,
-    Stream,
     Undecoded,
 )
 from integration.tap.tap import Tap
@@ -19,11 +17,9 @@ __all__ = [
     "BatchSeen",
     "ConfigEntry",
     "ConnectionSeen",
-    "InFlight",
     "PartitionKey",
     "RequestSeen",
     "Route",
-    "Stream",
     "Tap",
     "Undecoded",
 ]

@@ -149,15 +149,6 @@ class Faults:
         return edit if of is None or of(batches) else None
 
 
-def edit_throttle(milliseconds: int) -> AnswerEdit:
-    """Every answer says this throttle time."""
-
-    def edit(body: Body) -> Body:
-        return {**body, "throttle_time_ms": milliseconds}
-
-    return edit
-
-
 def edit_configs(changes: Changes | ConfigEdit) -> AnswerEdit:
     """Change, add or take away entries of every resource that was described without an error."""
     choose: ConfigEdit = changes if callable(changes) else lambda kind, name: changes

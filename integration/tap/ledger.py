@@ -1,32 +1,24 @@
-"""The tap's bookkeeping: what was seen, what is in flight, how far each stream runs ahead."""
+"""The tap's bookkeeping: what was seen."""
 
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from uuid import UUID
 
-from integration.tap.gauges import Gauge, Window
 from integration.tap.seen import (
     AnswerSeen,
     BatchSeen,
     ConnectionSeen,
-    InFlight,
-    PartitionKey,
     RequestSeen,
-    Stream,
     Undecoded,
 )
 from safeproducer.testing.produce import ProducedBatch
 from safeproducer.testing.wire import RequestHeader
 from tests.produce_messages import PartitionAnswer, ProduceAnswer
 
-Key = TypeVar("Key")
 T = TypeVar("T")
-RETRIABLE = frozenset({2, 3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 56, 74, 75, 89, 100})
-"""Produce errors after which a client sends the same batch again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,18 +36,6 @@ class Pending:
     def place(self) -> tuple[int, int]:
         return self.broker, self.connection
 
-    @property
-    def records(self) -> int:
-        return sum(batch.count for batch in self.batches)
-
-
-def busy(gauges: Mapping[Key, Gauge]) -> defaultdict[Key, Gauge]:
-    """The gauges with something in flight, their maxima started again."""
-    kept = defaultdict(Gauge, {key: gauge for key, gauge in gauges.items() if gauge.now[0]})
-    for gauge in kept.values():
-        gauge.restart()
-    return kept
-
 
 class Ledger:
     """Written by the tap's thread, read by any; every reader gets a copy."""
@@ -63,11 +43,6 @@ class Ledger:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._connections: dict[int, ConnectionSeen] = {}
-        self._pending: dict[int, set[Pending]] = defaultdict(set)
-        self._per_connection: dict[int, Gauge] = defaultdict(Gauge)
-        self._per_stream: dict[PartitionKey, Gauge] = defaultdict(Gauge)
-        self._windows: dict[PartitionKey, Window] = defaultdict(Window)
-        self._total = Gauge()
         self._attempts: dict[object, int] = defaultdict(int)
         self._topic_names: dict[UUID, str] = {}
         self.requests: list[RequestSeen] = []
@@ -82,11 +57,8 @@ class Ledger:
             self._connections[connection] = ConnectionSeen(connection, broker, None, time.monotonic(), None)
 
     def closed(self, connection: int) -> None:
-        """The connection is gone, and with it everything in flight on it."""
         with self._lock:
             self._connections[connection] = replace(self._connections[connection], closed_at=time.monotonic())
-            for pending in self._pending.pop(connection, ()):
-                self._count(pending, -1)
 
     def learned_topics(self, names: dict[UUID, str]) -> None:
         with self._lock:
@@ -105,17 +77,10 @@ class Ledger:
             known = self._connections[pending.connection]
             if known.client_id != header.client_id:
                 self._connections[pending.connection] = replace(known, client_id=header.client_id)
-            if produced is None:
-                return
-            for batch in produced:
+            for batch in produced or ():
                 seen = self._batch(pending, batch)
                 pending.batches.append(seen)
                 self.batches.append(seen)
-                if seen.producer_id >= 0 and pending.expects_answer:
-                    self._windows[seen.key].sent(seen)
-            if pending.expects_answer:
-                self._pending[pending.connection].add(pending)
-                self._count(pending, 1)
 
     def _batch(self, pending: Pending, batch: ProducedBatch) -> BatchSeen:
         header, of = pending.header, batch.header
@@ -128,45 +93,12 @@ class Ledger:
         how = (header.correlation_id, header.version, of.size, of.crc, attempt, of.transactional)
         return BatchSeen(*(pending.arrived, *pending.place, header.client_id, *what, *how))
 
-    def _count(self, pending: Pending, sign: int) -> None:
-        every = (sign, sign * len(pending.batches), sign * pending.records)
-        self._total.add(*every)
-        self._per_connection[pending.connection].add(*every)
-        streams: dict[PartitionKey, list[int]] = defaultdict(list)
-        for batch in pending.batches:
-            streams[batch.key].append(batch.count)
-        for key, counts in streams.items():
-            self._per_stream[key].add(sign, sign * len(counts), sign * sum(counts))
-
     def answer(self, pending: Pending, answer: ProduceAnswer, delivered: bool) -> None:
         """A Produce answer left for the client (`delivered`), or was swallowed."""
         now = time.monotonic()
         with self._lock:
             for partition in answer.partitions:
                 self.answers.append(self._answer(pending, partition, answer.throttle_time_ms, now, delivered))
-            if delivered:
-                self._settle(pending)
-                for partition in answer.partitions:
-                    self._resolve(pending, partition)
-
-    def answered(self, pending: Pending) -> None:
-        """An answer left for the client that cannot be read: the request is no longer in flight."""
-        with self._lock:
-            self._settle(pending)
-
-    def _settle(self, pending: Pending) -> None:
-        open_here = self._pending.get(pending.connection, set())
-        if pending in open_here:
-            open_here.remove(pending)
-            self._count(pending, -1)
-
-    def _resolve(self, pending: Pending, answer: PartitionAnswer) -> None:
-        if answer.error_code in RETRIABLE:
-            return
-        topic = self.topic_name(answer.topic, answer.topic_id)
-        for batch in pending.batches:
-            if (batch.topic, batch.partition) == (topic, answer.partition) and batch.producer_id >= 0:
-                self._windows[batch.key].resolved(batch)
 
     def _answer(self, pending: Pending, of: PartitionAnswer, throttle: int, now: float, delivered: bool) -> AnswerSeen:
         asked = (pending.header.correlation_id, pending.header.version)
@@ -187,30 +119,9 @@ class Ledger:
         with self._lock:
             return list(self._connections.values())
 
-    def in_flight(self) -> InFlight:
-        with self._lock:
-            return InFlight(*self._total.values())
-
-    def per_connection(self) -> dict[int, InFlight]:
-        with self._lock:
-            return {number: InFlight(*gauge.values()) for number, gauge in self._per_connection.items()}
-
-    def per_stream(self) -> dict[PartitionKey, Stream]:
-        with self._lock:
-            streams = {}
-            for key, gauge in self._per_stream.items():
-                window = self._windows.get(key, Window())
-                streams[key] = Stream(*gauge.values(), span=window.span, max_span=window.max_span)
-            return streams
-
     def reset(self) -> None:
-        """Forget what was seen and start the maxima at what is in flight now; retries are still told from firsts."""
+        """Forget what was seen; retries are still told from firsts."""
         with self._lock:
             for seen in (self.requests, self.batches, self.answers, self.undecoded):
                 seen.clear()
             self._connections = {n: c for n, c in self._connections.items() if c.closed_at is None}
-            self._total.restart()
-            self._per_connection = busy(self._per_connection)
-            self._per_stream = busy(self._per_stream)
-            for window in self._windows.values():
-                window.max_span = window.span

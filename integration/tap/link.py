@@ -171,7 +171,7 @@ class Link:
             answer = self._understood(pending, frame)
         except WireError as error:
             self._not_decoded(False, len(frame), error)
-            return Passage(frame, lambda: self._ledger.answered(pending))
+            return Passage(frame)
         swallowed = self._dropped(pending, to_broker=False, answer=answer)
         if swallowed is not None:
             return swallowed

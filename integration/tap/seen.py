@@ -106,31 +106,3 @@ class ConnectionSeen:
     client_id: str | None
     opened_at: float
     closed_at: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class InFlight:
-    """What waits for its answer, from the client's point of view: now, and the most there ever was.
-
-    A request is in flight from its arrival at the tap until its answer went back to the client or its connection ended;
-    one with acks=0 never is.
-    """
-
-    requests: int = 0
-    batches: int = 0
-    records: int = 0
-    max_requests: int = 0
-    max_batches: int = 0
-    max_records: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Stream(InFlight):
-    """In flight on one stream, plus its span: how far the newest batch is ahead of the oldest unresolved one.
-
-    A span of n says that of the last n batches the oldest has no final answer yet; 0 means nothing is unresolved. Lost
-    connections and retriable errors do not resolve a batch (unlike `batches`, which counts what is on the wire).
-    """
-
-    span: int = 0
-    max_span: int = 0

@@ -19,7 +19,6 @@ from integration.tap.faults import (
     Faults,
     Scope,
     edit_configs,
-    edit_throttle,
 )
 from integration.tap.ledger import Ledger
 from integration.tap.proxy import LOOPBACK, Proxy, TappedCluster, TappedNode
@@ -27,10 +26,7 @@ from integration.tap.seen import (
     AnswerSeen,
     BatchSeen,
     ConnectionSeen,
-    InFlight,
-    PartitionKey,
     RequestSeen,
-    Stream,
     Undecoded,
 )
 
@@ -152,21 +148,6 @@ class Tap:
         all_of_them = self._ledger.copy(self._ledger.requests)
         return [seen for seen in all_of_them if api in (None, seen.api) and broker in (None, seen.broker)]
 
-    @property
-    def in_flight(self) -> InFlight:
-        """Produce requests in flight over all connections."""
-        return self._ledger.in_flight()
-
-    @property
-    def in_flight_by_connection(self) -> dict[int, InFlight]:
-        """The same by connection number."""
-        return self._ledger.per_connection()
-
-    @property
-    def streams(self) -> dict[PartitionKey, Stream]:
-        """The same by producer id, topic and partition, with the span of unresolved batches."""
-        return self._ledger.per_stream()
-
     def wait(self, happened: Callable[[Tap], bool], timeout: float = 10) -> None:
         """Return when `happened(tap)` is true. Raises TimeoutError after `timeout` seconds."""
         deadline = time.monotonic() + timeout
@@ -176,14 +157,11 @@ class Tap:
             time.sleep(0.002)
 
     def reset(self) -> None:
-        """Forget what was seen; maxima start again at what is in flight now. Faults stay."""
+        """Forget what was seen. Faults stay."""
         self._ledger.reset()
 
     def __repr__(self) -> str:
-        return (
-            f"Tap({len(self.requests())} requests, {len(self.batches)} batches, "
-            f"{len(self.undecoded)} undecoded, {self.in_flight})"
-        )
+        return f"Tap({len(self.requests())} requests, {len(self.batches)} batches, {len(self.undecoded)} undecoded)"
 
     # ---- faults
 
@@ -232,10 +210,6 @@ class Tap:
         """How many of the ordered drops have not happened yet."""
         return self._faults.drops_left()
 
-    def rewrite_throttle(self, milliseconds: int | None, *, broker: int | None = None, api: str = "Produce") -> None:
-        """Every answer of this API asks for this throttle time; None stops it."""
-        self.edit_answers(api, None if milliseconds is None else edit_throttle(milliseconds), broker=broker)
-
     def rewrite_configs(self, changes: Changes | ConfigEdit | None, *, broker: int | None = None) -> None:
         """Change, add (value or ConfigEntry) or hide (None) entries of DescribeConfigs answers; None stops it.
 
@@ -266,16 +240,6 @@ class Tap:
             link.cut(reset)
         return len(links)
 
-    def refuse(self, *, broker: int | None = None) -> None:
-        """New connections are refused; open ones go on."""
-        for proxy in self._chosen(broker):
-            self._do(proxy.refuse())
-
-    def accept(self, *, broker: int | None = None) -> None:
-        """Take new connections again after `refuse`."""
-        for proxy in self._chosen(broker):
-            self._do(proxy.listen())
-
     def pause(self, *, broker: int | None = None) -> None:
         """Black hole: connections stay open, nothing passes either way until `resume`."""
         for proxy in self._chosen(broker):
@@ -289,7 +253,6 @@ class Tap:
         self._do(asyncio.sleep(0))
 
     def heal(self) -> None:
-        """End all faults: no delay, no drop, no edit, nothing paused or refused."""
+        """End all faults: no delay, no drop, no edit, nothing paused."""
         self._faults.clear()
         self.resume()
-        self.accept()

@@ -222,13 +222,12 @@ class Turns:
         if (accepted := self._calls.counters.accepted) != self._accepted:
             self._accepted, self._accepted_at = accepted, now
         delivery, rested = self._updates.delivery, now >= self._accepted_at + _RESTS_AFTER
-        timeout = delivery.timeout
         known = self._dispatcher.expiry.expirations  # a leader may forget the producer, as it counts from timestamps
         rests_at = self._accepted_at + (_RESTS_AFTER if known.timestamps else rest(known.current))
         if now >= rests_at and not waits and direct is not None and delivery.waits_for_id:
             direct.rest()
             self._route.leave()
-        idle = rested and (timeout is None or timeout >= _RESTS_WITH)
+        idle = rested and (delivery.timeout is None or delivery.timeout >= _RESTS_WITH)
         self._longest = LONGEST_REST if idle else LONGEST_SLEEP
         self._next_turn = now + (_TURN_EVERY if idle else LONGEST_REST if rested else LONGEST_SLEEP)
         return now + self._longest

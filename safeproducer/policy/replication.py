@@ -267,11 +267,6 @@ def move_time(moved: int, partitions: int, log: float, brokers: int, rate: float
     return None if rate <= bytes_in else moved / partitions * log * brokers / (rate - bytes_in)
 
 
-def rate_bounds(bytes_in: float, network: float, factor: int) -> tuple[float, float]:
-    """KIP-73: IN < T < N - IN/R. IN is too low wherever replicas in sync are listed (rule 3)."""
-    return bytes_in, network - bytes_in / factor
-
-
 def first_answers(brokers: int, answer: float, rate: float, network: float) -> float:
     """#brokers x replica.fetch.response.max.bytes / min(QuotaLeader x #brokers, NetworkSpeed), below WINDOW."""
     return brokers * answer / min(rate * brokers, network)

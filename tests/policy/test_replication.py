@@ -269,7 +269,6 @@ def test_formulas_of_the_kip() -> None:
     """Its own example: 5 brokers, 10 MB, 1 MB/s, a network of 1 Gb/s: 10 s."""
     assert replication.first_answers(5, 10 * MB, MB, 125 * MB) == 10
     assert replication.first_answers(500, 2 * MB, MB, 100 * MB) == 10
-    assert replication.rate_bounds(10 * MB, 125 * MB, 2) == (10 * MB, 120 * MB)
     assert replication.move_time(20, 100, 500 * MB, 4, 12 * MB, 2 * MB) == pytest.approx(40)
     assert replication.move_time(20, 100, 500 * MB, 4, 2 * MB, 2 * MB) is None
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import ceil, inf
+from math import ceil
 from types import MappingProxyType
 from typing import Any
 
@@ -41,7 +41,8 @@ def plan(
         rows = _rows(cluster, facts, wanted)
     produced, many, count = max(cluster.produced().values()), len(cluster.brokers), max(1, len(facts.known))
     time = replication.move_time(len(wanted), count, sum(cluster.sizes.values()) / many, many, rate or 0, produced)
-    kip = {"move_ratio": len(wanted) / count, "move_time": time, "in": replication.rate_bounds(produced, inf, 1)[0]}
+    # A rate must be above IN, which is too low wherever replicas in sync are listed (rule 3).
+    kip = {"move_ratio": len(wanted) / count, "move_time": time, "in": produced}
     document = {"rate": rate, "ends_above": max((row["needed"] for row in rows), default=0.0), "kip_73": kip}
     document |= {**_ends(rows), "findings": list(_never(rows))}
     return {**document, "moves": _moves(cluster, wanted), "lists": _lists(lists), "sides": rows}

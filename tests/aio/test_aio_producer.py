@@ -22,7 +22,7 @@ NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 300, **QUIE
 both = pytest.mark.parametrize("cls", [Stock, AIOProducer], ids=["confluent_kafka", "safeproducer"])
 
 
-def test_it_has_each_public_method() -> None:
+def test_the_class_has_each_public_method() -> None:
     """With the parameters of confluent_kafka's, by name and order; ours may have more."""
     methods = {name for name in vars(Stock) if not name.startswith("_")}
     assert len(methods) == 13

@@ -98,7 +98,7 @@ def test_brokers_that_nobody_reaches_make_it_unready(unreachable: dict[str, obje
     producer.close(0)
 
 
-def test_it_does_not_flap_between_waves_of_records_that_expire(cluster: FakeCluster) -> None:
+def test_health_does_not_flap_between_waves_of_records_that_expire(cluster: FakeCluster) -> None:
     """Not ok after half of message.timeout.ms, and until a record gets through, though none waits in between."""
     with SafeProducer(config(cluster, **{"message.timeout.ms": 3_000})) as producer:
         send_one(producer, "t", b"x")

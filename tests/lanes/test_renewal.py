@@ -94,7 +94,7 @@ def failing(producer: SafeProducer) -> Any:
 
 
 @pytest.mark.parametrize(("mode", "ordering"), CELLS)
-def test_it_goes_on_after_each_fatal_error(
+def test_a_producer_goes_on_after_each_fatal_error(
     cluster: FakeCluster, make: Any, told: Renewals, plant_fatal: Plant, mode: str, ordering: str
 ) -> None:
     """Planted, and answered by a broker; no call raises, and hook and snapshot tell of each."""

@@ -37,7 +37,7 @@ def test_the_pause_doubles_until_a_record_is_acknowledged() -> None:
     assert made_until(15, delivered_between=True) == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
 
 
-def test_it_never_gets_longer_than_five_seconds() -> None:
+def test_the_pause_never_gets_longer_than_five_seconds() -> None:
     renewals, now = Renewals(10_000), 0.0
     for _ in range(12):
         now = renewals.due(now, 0)

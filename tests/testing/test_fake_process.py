@@ -132,7 +132,7 @@ def test_a_lost_process_is_told() -> None:
         child.wait(10)
 
 
-def test_it_ends_with_the_process_that_made_it() -> None:
+def test_a_cluster_ends_with_the_process_that_made_it() -> None:
     """However that ends; a script needs no guard against being imported again."""
     script = """if True:
         import os, psutil, signal

@@ -93,7 +93,7 @@ def test_wrong_options_are_refused(options: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_can_stay_until_a_signal(start: Start, number: signal.Signals) -> None:
+def test_a_cluster_can_stay_until_a_signal(start: Start, number: signal.Signals) -> None:
     """Behind the end of its input; with TLS it says where the authority's certificate is."""
     served = start('{"brokers": 1, "tls": true}', "--stay")
     assert served.process.stdin is not None

@@ -20,7 +20,7 @@ from safeproducer.runtime.forks import Work
 from safeproducer.runtime.threads import WakeLock, allocate_lock, get_ident, start_new_thread
 
 LONGEST_SLEEP = 0.25  # seconds: what rang while a signal handler prevented the ring is found by then
-LONGEST_REST = 1.0  # seconds that the sender of an idle producer sleeps at most
+LONGEST_IDLE_SLEEP = 1.0  # seconds that the sender of an idle producer sleeps at most
 _AWAKE = float("inf")  # the sender may have looked already: whoever wakes it has it look again
 _TURN_ENDS = 0.001
 _ROUND_UP = 0.00099  # librdkafka waits for whole milliseconds; less than one would be no wait
@@ -210,7 +210,7 @@ class Sender:
         with self.at_work:
             self._run_tasks()
             now = clock.real()
-            return min(sends.turn(now), now + LONGEST_REST), sends.near(clock.real())
+            return min(sends.turn(now), now + LONGEST_IDLE_SLEEP), sends.near(clock.real())
 
     def sleep(self, until: float, near: tuple[WaitableLane, float] | None) -> bool:
         """Sleep until then, or until woken; whether to go on."""

@@ -17,7 +17,7 @@ from safeproducer.pipeline.notifications import Notifications
 from safeproducer.pipeline.polling import Serving
 from safeproducer.pipeline.renewal import DirectRenewal
 from safeproducer.pipeline.route import Route
-from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
+from safeproducer.pipeline.sender import LONGEST_IDLE_SLEEP, LONGEST_SLEEP
 from safeproducer.policy import diagnosis
 from safeproducer.policy.decision import Wish
 from safeproducer.policy.expiry import rest
@@ -31,7 +31,7 @@ _ASKING = 0.01  # between two looks while a lane asks for its producer ID
 _MAKES_ROOM = 0.01  # between two looks while somebody waits for room, which any thread that serves may make
 _TURN_EVERY = 5.0  # seconds between whole turns of an idle producer: what comes by time alone is noticed by then
 _RESTS_AFTER = LONGEST_SLEEP
-_RESTS_WITH = 8 * LONGEST_REST  # a shorter message.timeout.ms, in seconds, wants its records looked at oftener
+_RESTS_WITH = 8 * LONGEST_IDLE_SLEEP  # a shorter message.timeout.ms, in seconds, wants its records looked at oftener
 
 
 @dataclass(eq=False, repr=False)
@@ -67,8 +67,8 @@ class Turns:
         if not self._route.usable:
             return NEVER
         try:
-            until = self._rests_on(now)
-            return self._rest(now, self._turn(now)) if until is None else until
+            until = self._sleeps_on(now)
+            return self._sleep_until(now, self._turn(now)) if until is None else until
         except:  # noqa: E722 - as in Calls.attempt()
             error = self._calls.instead_of(sys.exc_info()[1])
         if self._route.state in ("closed", "forked"):  # in the middle of it
@@ -207,9 +207,9 @@ class Turns:
         if self._dispatcher.only_batch_lanes and (first := lanes.first) is not None and not first.client.failed:
             self._route.replace(first.client.native)
 
-    # --- rest ---------------------------------------------------------------------------------------------------------
+    # --- sleep --------------------------------------------------------------------------------------------------------
 
-    def _rest(self, now: float, due: float) -> float:
+    def _sleep_until(self, now: float, due: float) -> float:
         """Until when to sleep: at `due` there is something to do, beside looks at the lanes."""
         # Turns were half of what an idle producer cost. But who sleeps long notices late what comes without a ring: a
         # deadline, a leader that forgets the producer. So it sleeps long only while nothing is under way, and first
@@ -228,8 +228,8 @@ class Turns:
             direct.rest()
             self._route.leave()
         idle = rested and (delivery.timeout is None or delivery.timeout >= _RESTS_WITH)
-        self._longest = LONGEST_REST if idle else LONGEST_SLEEP
-        self._next_turn = now + (_TURN_EVERY if idle else LONGEST_REST if rested else LONGEST_SLEEP)
+        self._longest = LONGEST_IDLE_SLEEP if idle else LONGEST_SLEEP
+        self._next_turn = now + (_TURN_EVERY if idle else LONGEST_IDLE_SLEEP if rested else LONGEST_SLEEP)
         return now + self._longest
 
     @property
@@ -241,7 +241,7 @@ class Turns:
         starts = holds.starting and not (direct is not None and direct.probation.waits)
         return not (waits or starts) and self._dispatcher.lanes.idle
 
-    def _rests_on(self, now: float) -> float | None:
+    def _sleeps_on(self, now: float) -> float | None:
         """Until when to sleep if nothing has come since; None when something has, or may have."""
         dispatcher = self._dispatcher
         if now >= self._next_turn or len(self._route.native) or self._updates.changed or dispatcher.reports:

@@ -448,7 +448,7 @@ def test_what_was_purged_is_told_though_the_sender_may_sleep(
     load.send(10)
     load.finish()
     for module in (sender, turn):
-        for name in ("LONGEST_SLEEP", "LONGEST_REST"):
+        for name in ("LONGEST_SLEEP", "LONGEST_IDLE_SLEEP"):
             monkeypatch.setattr(module, name, 60.0)
     load.send(10)
     plant_fatal(producer)

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from safeproducer.pipeline.dispatch import updates
-from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
+from safeproducer.pipeline.sender import LONGEST_IDLE_SLEEP, LONGEST_SLEEP
 from safeproducer.pipeline.turn import Turns
 from tests.pipeline.rig import Rig, rigged
 from tests.pipeline.warmed import warmed
@@ -48,7 +48,7 @@ def until_it_rests(rig: Rig, whole: mock.MagicMock) -> None:
             rig.time.pass_(0.01)
             assert rig.time.now < end, "what comes by time alone must be noticed"
         rig.poll(0)
-    assert sleeps == pytest.approx(LONGEST_REST)
+    assert sleeps == pytest.approx(LONGEST_IDLE_SLEEP)
     whole.reset_mock()
     look(rig)
     assert whole.call_count == 0
@@ -68,7 +68,7 @@ def test_turns_are_skipped_and_the_sleep_is_long(lanes: int) -> None:
         rig.time.pass_(TURN_EVERY)
         while len(rig.natives[0]):
             rig.poll(0)
-        assert look(rig) == pytest.approx(LONGEST_REST)
+        assert look(rig) == pytest.approx(LONGEST_IDLE_SLEEP)
         assert whole.call_count == 1, "what comes by time alone must be noticed"
 
 

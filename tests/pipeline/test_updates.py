@@ -205,7 +205,7 @@ def test_to_read_both_lanes_takes_a_tenth_of_the_time(updates: ClientUpdates) ->
             updates.read_arrived()
         assert updates._last_read[1] == pytest.approx(both)
     updates.failures.unknown += 1
-    assert updates._rest(0.0) == pytest.approx(9 * 0.125)
+    assert updates._pause(0.0) == pytest.approx(9 * 0.125)
 
 
 def test_an_idle_producer_has_read_that_none_is_under_way(updates: ClientUpdates, measured: Callable[[], bool]) -> None:

@@ -15,7 +15,7 @@ from safeproducer.pipeline.lanes.batch_lane import BatchLane
 from safeproducer.pipeline.lanes.direct_lane import DirectLane
 from safeproducer.pipeline.record import ACCEPTED_AT, HEADERS, KEY, OVERHEAD, REPORT, SIZE, TIMESTAMP, VALUE
 from safeproducer.pipeline.reports.report_queue import Reports
-from safeproducer.pipeline.sender import LONGEST_REST, LONGEST_SLEEP
+from safeproducer.pipeline.sender import LONGEST_IDLE_SLEEP, LONGEST_SLEEP
 from safeproducer.policy.decision import BATCH, LOOK_AGAIN, TURN, Hold, Wish, decide
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.policy.pacing import LATE, LATE_TIMES
@@ -78,7 +78,7 @@ class Dispatcher(ReadyCheck):
         self.schedule.alarm.begin()
         self._note_resolved(now)
         due, waits = min(self.quota_retry.act(now), self.expiry.act(now)), 0
-        lingers, rest_until = self.schedule.linger(now) > 0.0, now + LONGEST_REST
+        lingers, rest_until = self.schedule.linger(now) > 0.0, now + LONGEST_IDLE_SLEEP
         occupied = set[int | None]()
         for buffer in list(self.record_buffer.busy.values()):
             why = buffer.why

@@ -20,12 +20,12 @@ from safeproducer.settings.delivery import SendConfig
 
 _BATCH_LANE = 0
 _IDLE_AFTER = 3  # statistics of an idle producer that are read before any is skipped
-_IDLE_READS = 100_000  # then it rests so many times longer than it takes to read them
-_READS = 99  # in use it rests so many times longer: to read costs 1 % of the time at most
+_IDLE_READS = 100_000  # then it pauses for so many times longer than it takes to read them
+_READS = 99  # in use it pauses for so many times longer: to read costs 1 % of the time at most
 _READS_IN_NEED, _QUICK = 9, 0.005
 """While records are held, have failed or are to be proven: a tenth of the time, beyond a reading of so many seconds."""
-_LONGEST_REST = 5.0
-_REST_SHARE = 1 / 8  # of message.timeout.ms: the age of records in the direct lane is known to a rest
+_LONGEST_PAUSE = 5.0
+_PAUSE_SHARE = 1 / 8  # of message.timeout.ms: the age of records in the direct lane is known to a pause
 _IDLE_READS_WITH_WINDOWS = 5_000  # where windows are asked for: what a leader said is known for a minute only
 
 
@@ -134,7 +134,7 @@ class ClientUpdates:
 
     def _skips(self, lane: int, text: str) -> bool:
         """Whether statistics need not be read: nothing is produced, and it takes a while with many partitions."""
-        # Backlogs, silent leaders and proofs of what was not sent are known by statistics alone: of a rest that is too
+        # Backlogs, silent leaders and proofs of what was not sent are known by statistics alone: of a pause that is too
         # long, healthy records would pay. What is skipped is kept, and read before records that wait are handed over.
         now = clock.monotonic()
         before, self._accepted = self._accepted, self._counters.accepted
@@ -146,10 +146,10 @@ class ClientUpdates:
         (read_until, reading), direct = self._last_read, self.holds.direct
         # What was read last may be from before the end of what was under way: its backlog would reach its deadline.
         if idle := self._idle > _IDLE_AFTER and (direct is None or direct.backlogs.earliest() is None):
-            rest = (_IDLE_READS_WITH_WINDOWS if self.delivery.spreads else _IDLE_READS) * reading
+            pause = (_IDLE_READS_WITH_WINDOWS if self.delivery.spreads else _IDLE_READS) * reading
         else:
-            rest = self._rest(now)
-        if now < read_until + rest and lane not in self._arrived and not self.holds.cluster.calls:
+            pause = self._pause(now)
+        if now < read_until + pause and lane not in self._arrived and not self.holds.cluster.calls:
             self._skipped = lane, text
             if idle and direct is not None:
                 direct.backlogs.idle(now)
@@ -157,21 +157,21 @@ class ClientUpdates:
         self._skipped = None
         return False
 
-    def _rest(self, now: float) -> float:
+    def _pause(self, now: float) -> float:
         """For how long statistics need not be read in use: not for long while records are held, fail or are proven."""
         timeout, failed = self.delivery.timeout or NEVER, self.failures.not_written + self.failures.unknown
         if failed or not (self.delivery.owns_timeout and self.holds.round_trip.seconds) or self.holds.any(now):
-            return self._least_rest
-        return max(self._least_rest, min(_READS * self._last_read[1], _LONGEST_REST, timeout * _REST_SHARE))
+            return self._least_pause
+        return max(self._least_pause, min(_READS * self._last_read[1], _LONGEST_PAUSE, timeout * _PAUSE_SHARE))
 
     @property
-    def _least_rest(self) -> float:
-        return min(_READS_IN_NEED * max(0.0, self._last_read[1] - _QUICK), _LONGEST_REST)
+    def _least_pause(self) -> float:
+        return min(_READS_IN_NEED * max(0.0, self._last_read[1] - _QUICK), _LONGEST_PAUSE)
 
     def catch_up(self, waiting: int) -> None:
         """Read what was skipped, before the first of the records that wait now is handed over."""
         skipped = self._skipped if waiting else None
-        if skipped is not None and clock.monotonic() >= self._last_read[0] + self._least_rest:
+        if skipped is not None and clock.monotonic() >= self._last_read[0] + self._least_pause:
             self._skipped, self._idle = None, 0
             self._arrive(*skipped)
             self.read_arrived()

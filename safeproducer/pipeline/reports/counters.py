@@ -35,7 +35,7 @@ NOT_BOUND: Bound = (object(), None)
 NO_NAMES: frozenset[str] = frozenset()
 UNASSIGNED = -1
 _INT = 2**31
-_SUMS_REST = 20  # sums are as old as that many times what it took to add them up, at most
+_SUMS_LAST = 20  # sums are as old as that many times what it took to add them up, at most
 
 
 def _no_callback(error: KafkaError | None, message: Message) -> None:
@@ -270,7 +270,7 @@ class DeliveryCounters:
         if (began := clock.monotonic()) >= until:
             found = self.totals() if topic is None else self.answers((topic, UNASSIGNED), now=True)
             ended = clock.monotonic()
-            self._sums[topic] = ended + _SUMS_REST * (ended - began), found  # one step: any thread may come
+            self._sums[topic] = ended + _SUMS_LAST * (ended - began), found  # one step: any thread may come
         return found
 
     def totals(self) -> tuple[int, int, int]:

@@ -19,8 +19,6 @@ from safeproducer.kafka.native import KafkaError, KafkaException, Message
 
 _POLL_EVERY = 256
 _SLICE = 0.1
-# After a fatal error librdkafka sends nothing any more: only reports that are under way can still come.
-_FATAL_PATIENCE = 2.0
 FLAWS = ("refused", "not_written", "unknown", "lost", "duplicated", "reordered", "unexpected", "contradicted")
 """Columns that have to be 0."""
 COLUMNS = ("accepted", "delivered", *FLAWS[1:3], "refused", "in_log", *FLAWS[3:], "unconfirmed")
@@ -120,19 +118,19 @@ class Experiment:
         self._call(self.producer.poll, timeout)
 
     # Nobody may wait for ever for records that no broker takes, nor give up while a slow link still carries some: so
-    # the time-out counts from the last report. A signal or a fatal error begins it anew: after a signal reports do not
-    # put the end off any more, and after a fatal error hardly anything can come.
+    # the time-out counts from the last report. A signal begins it anew, and reports do not put the end off any more.
+    # After a fatal error the producer itself ends all records.
     def drain(self) -> None:
         """Wait for the reports that are missing, until none came for the time-out: a slow link may take its time.
 
-        After a signal that long in any case: somebody is waiting. After a fatal error a moment only.
+        After a signal that long in any case: somebody is waiting.
         """
         seen, since = None, 0.0
         while self.left:
-            now, fatal = time.monotonic(), self._errors.fatal is not None
-            if seen != (state := (fatal, fatal or bool(self.stop) or self.left)):
+            now, state = time.monotonic(), bool(self.stop) or self.left
+            if seen != state:
                 seen, since = state, now
-            if now - since >= (min(self._timeout, _FATAL_PATIENCE) if fatal else self._timeout):
+            if now - since >= self._timeout:
                 break
             self._call(self.producer.flush, min(_SLICE, self._timeout))
         self.seconds = time.monotonic() - self.records[0].accepted_at if self.records else 0.0

@@ -16,7 +16,6 @@ from safeproducer.cli.doctor.census import BrokerCensus, ClusterCensus, Configur
 from safeproducer.cli.doctor.checks import check
 from safeproducer.cli.doctor.cluster import look
 from safeproducer.cli.doctor.host import Host, read_host
-from safeproducer.kafka.properties import whole
 from safeproducer.policy.hold_reason import HoldReason
 from safeproducer.producer_ids.ledger import name_of
 from safeproducer.producer_ids.ledger_places import AUTO, SUFFIX
@@ -72,8 +71,9 @@ def run(args: argparse.Namespace, screen: Screen) -> int:
             # An environment variable may name the ledger without any setting.
             parsed = config.parse((dict(settings) or {"client.id": "safeproducer-doctor"},), {})
         rate, place, identity = parsed.producer_ids_per_hour, parsed.ids.ledger, (parsed.cluster, parsed.principal)
-        expires = whole(settings.get("safeproducer.expiry.ms"))  # a number, or "discover"
-        expiration, delivery = None if expires is None else expires / 1000, parsed.delivery
+        delivery = parsed.delivery
+        expires = delivery.own.expiry_ms
+        expiration = None if expires is None else expires / 1000
         configuration = Configuration(delivery.timeout, delivery.socket_timeout, parsed.idempotent, expiration)
     except Failure as error:
         failure = error

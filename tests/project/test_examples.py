@@ -87,12 +87,22 @@ def test_application_counts_each_order() -> None:
     assert sum(int(part.split()[0]) for part in done.stdout.split(": ")[1].split(", ")) == 200
 
 
-def test_application_fails_when_nobody_answers() -> None:
-    """With unreachable brokers the application ends within its deadline, exits with 1 and counts what is left."""
-    done = run("application.py", "--bootstrap-servers", NOBODY, "--orders", "5", "--deadline", "0.5")
+UNREACHABLE = {
+    "application.py": ("--orders 5 --deadline 0.5", "0 of 5 orders delivered", "5 orders are not written"),
+    "migrate.py": ("--events 5 --deadline 0.5", "0 delivered, 5 unresolved", ""),
+    "service_loop.py": ("--records 20 --rate 1000 --drain-seconds 0.5", "", "20 were left after 0.5 s"),
+    "worker.py": ("--jobs 3 --drain-seconds 0", "", "3 results: not written"),
+}
+
+
+@pytest.mark.parametrize("name", UNREACHABLE)
+def test_example_fails_when_nobody_answers(name: str) -> None:
+    """With unreachable brokers it ends within its deadline, exits with 1 and counts what is left."""
+    arguments, told, said = UNREACHABLE[name]
+    done = run(name, "--bootstrap-servers", NOBODY, *arguments.split())
     assert done.returncode == 1
-    assert "0 of 5 orders delivered" in done.stdout
-    assert "5 orders are not written" in done.stderr, "no broker was ever reached"
+    assert told in done.stdout
+    assert said in done.stderr
 
 
 def run_tests(path: Path) -> subprocess.CompletedProcess[str]:
@@ -125,13 +135,6 @@ def test_migration_runs_the_same_code_on_both() -> None:
     assert "confluent_kafka.Producer: 300 of 300 delivered" in done.stdout
     assert "safeproducer.SafeProducer: 300 of 300 delivered" in done.stdout
     assert "it counted 300 accepted, 300 delivered, 0 unresolved" in done.stdout
-
-
-def test_migration_fails_when_nobody_answers() -> None:
-    """With unreachable brokers the migration example exits with 1 and counts what is unresolved."""
-    done = run("migrate.py", "--bootstrap-servers", NOBODY, "--events", "5", "--deadline", "0.5")
-    assert done.returncode == 1
-    assert "0 delivered, 5 unresolved" in done.stdout
 
 
 def test_metrics_tell_how_long_records_were_held() -> None:
@@ -178,14 +181,6 @@ def test_service_drains_on_sigterm(mock_bootstrap: str) -> None:
     assert written(mock_bootstrap, "sigterm") == accepted
 
 
-def test_service_says_what_is_left() -> None:
-    """A service that cannot deliver drains no longer than its deadline, says what is left and exits with 1."""
-    args = ["--records", "20", "--rate", "1000", "--drain-seconds", "0.5"]
-    done = run("service_loop.py", "--bootstrap-servers", NOBODY, *args)
-    assert done.returncode == 1
-    assert "20 were left after 0.5 s" in done.stderr
-
-
 def test_worker_ends_by_a_signal() -> None:
     """It says what was done until then, and leaves no result in the process."""
     command = [sys.executable, "-W", "error", str(EXAMPLES / "worker.py"), "--jobs", "1000000"]
@@ -198,10 +193,3 @@ def test_worker_ends_by_a_signal() -> None:
     assert worker.returncode == 1
     assert re.fullmatch(r"\d+ of 1000000 jobs done\n", told)
     assert "Traceback" not in errors
-
-
-def test_worker_says_what_was_not_written() -> None:
-    """With unreachable brokers it exits with 1."""
-    done = run("worker.py", "--bootstrap-servers", NOBODY, "--jobs", "3", "--drain-seconds", "0")
-    assert done.returncode == 1
-    assert "3 results: not written" in done.stderr

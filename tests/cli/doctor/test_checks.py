@@ -374,6 +374,14 @@ def test_a_check(case: str) -> None:
     ("text", "rate", "codes"),
     [
         ("0:1,0:2", 1e6, [("replication-throttle-left-over", Severity.WARNING)]),
+        (
+            "0:1",
+            1e6,
+            [
+                ("replication-throttle-left-over", Severity.WARNING),
+                ("replication-rate-without-list", Severity.INFO),
+            ],
+        ),
         ("*", 1e6, [("replication-throttle-left-over", Severity.WARNING)]),
         ("0:1", None, [("replication-list-without-rate", Severity.WARNING)]),
         ("0-1", None, [("replication-list-unreadable", Severity.WARNING)]),

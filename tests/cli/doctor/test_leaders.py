@@ -64,11 +64,6 @@ def test_a_fault_of_ours_is_raised() -> None:
         ask_leaders(ask, {1: topic("a", 3)})
 
 
-def test_a_cluster_without_topics_is_not_asked() -> None:
-    """A cluster without topics."""
-    assert ask_leaders(Brokers().ask, {}) == {}
-
-
 def test_the_threads_of_a_look_end() -> None:
     """A program that asks again and again would have more of them each time."""
     before = set(threading.enumerate())

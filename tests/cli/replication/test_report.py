@@ -123,23 +123,13 @@ def test_bytes_are_those_that_a_replica_lacks() -> None:
     assert codes(found) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "rate", "found"),
-    [
-        ("0:1", MB, [("replication-throttle-left-over", "a"), *[("replication-rate-without-list", None)] * 2]),
-        ("*", MB, [("replication-throttle-left-over", "a")]),
-        ("0:1", None, [("replication-list-without-rate", "a")]),
-        ("", MB, [("replication-rate-without-list", None)] * 3),
-        ("", None, []),
-    ],
-)
-def test_what_is_left_is_found(text: str, rate: float | None, found: list[tuple[str, str | None]]) -> None:
-    """Lists with a rate, without one, and rates without a list; while a move of the topic runs its lists are none."""
-    lists = {**EMPTY, **{("a", side): ThrottledReplicas.read(text) for side in Side}}
-    one = with_facts(lists=lists, rates=dict.fromkeys(rates(0), rate))
-    assert codes(status(one, {})) == found
+def test_what_is_left_is_found() -> None:
+    """While a move of the topic runs its lists are none of it."""
+    one = with_facts(lists={**EMPTY, ("a", Side.LEADER): ThrottledReplicas.read("0:1")}, rates=rates(MB))
+    left_over = [("replication-throttle-left-over", "a"), *[("replication-rate-without-list", None)] * 2]
+    assert codes(status(one, {})) == left_over
     running = replace(one, moves={("a", 1): (frozenset({1}), frozenset())})
-    assert ("replication-throttle-left-over", "a") not in codes(status(running, {}))
+    assert left_over[0] not in codes(status(running, {}))
 
 
 def test_a_partition_that_was_not_moved_is_found() -> None:

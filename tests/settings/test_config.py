@@ -188,7 +188,8 @@ def test_a_backpressure_threshold_gives_way_to_the_default(caplog: pytest.LogCap
 
 MAY_BE_SECRET = (
     "sasl.password sasl.pasword sasl_password ssl.key.pem my.api.token sasl.jaas.config "
-    "schema.registry.basic.auth.user.info cluster.api.key"
+    "schema.registry.basic.auth.user.info cluster.api.key ssl.key.password sasl.oauthbearer.client.secret "
+    "sasl.oauthbearer.config basic.auth.credentials sasl.pwd"
 )
 
 

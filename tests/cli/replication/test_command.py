@@ -102,12 +102,10 @@ def test_a_file_that_cannot_be_used_is_refused(content: Any, tmp_path: Path) -> 
         (("clear", "--yes", *NOBODY), "127.0.0.1:1"),
         (("plan", "--reassignment", "/no/such/file", *NOBODY), "No such file"),
         (("status", *NOBODY), "127.0.0.1:1"),
-        (("plan", "--ongoing", "--rate", "20 parsecs", *NOBODY), "argument --rate: '20 parsecs' is no rate"),
         (("plan", "--ongoing", "--rate", "0", *NOBODY), "argument --rate: '0' is no rate above zero"),
         (("plan", "--ongoing", "--rate=-1", *NOBODY), "argument --rate: '-1' is no rate"),
         (("plan", "--ongoing", "--within", "soon", *NOBODY), "argument --within: 'soon' is no time"),
         (("execute", *NOBODY), "argument action: the value cannot be used"),
-        (("throttle", "--rate", "80Mb", *NOBODY), "argument --rate: '80Mb' is no rate"),
     ],
 )
 def test_wrong_usage_is_one_sentence(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """An import says in one sentence with which clients and interpreters the package cannot work."""
 
-import subprocess
 import sys
 from typing import Any
 
@@ -11,6 +10,7 @@ from safeproducer import SafeProducer
 from safeproducer.kafka import lane_client
 from safeproducer.pipeline import engine
 from tests.clusters import cluster_of
+from tests.contract.support import ran
 
 
 @pytest.mark.parametrize(
@@ -23,9 +23,7 @@ from tests.clusters import cluster_of
 )
 def test_import_refuses_with_one_sentence(before: str, said: list[str]) -> None:
     """Below confluent-kafka 2.13.2 it would crash or leak, and without the interpreter lock counts would be wrong."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"{before}\nimport safeproducer"], capture_output=True, text=True, check=False
-    )
+    done = ran([sys.executable, "-c", f"{before}\nimport safeproducer"])
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("ImportError: safeproducer ")
     assert [text for text in said if text not in done.stderr] == []

@@ -1,12 +1,14 @@
 """The package on systems that are not Linux, and beside other clients than the developers'."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
+
+from tests.contract.support import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 CHOSEN = "not stock and not fork and not program_ends"
@@ -14,12 +16,11 @@ CHOSEN = "not stock and not fork and not program_ends"
 PART = ("test_reports.py", "test_lifecycle.py", "test_produce_batch.py")
 
 
-def played(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A run of pytest that has lost what other systems do not have."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.other_system", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
-    )
+def run_pytest(*arguments: str, first: str = "") -> Any:
+    """A run of pytest in an interpreter of its own, which looks for modules in the folder `first` first."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    path = f"{first}{os.pathsep}{ROOT}" if first else str(ROOT)
+    return ran(command, 1800, cwd=ROOT, env=os.environ | {"PYTHONPATH": path})
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,7 @@ def played(*arguments: str) -> subprocess.CompletedProcess[str]:
 )
 def test_contract_holds_without_fork_users_and_flags(files: tuple[str, ...]) -> None:
     """As on Windows: producers of all modes keep the contract, with a ledger of producer IDs."""
-    done = played("-k", CHOSEN, *(f"tests/contract/{file}" for file in files))
+    done = run_pytest("-p", "tests.other_system", "-k", CHOSEN, *(f"tests/contract/{file}" for file in files))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -42,7 +43,7 @@ def test_directory_for_a_ledger_is_refused_where_there_is_none() -> None:
         except ConfigurationError as error:
             print(error)
     """
-    done = subprocess.run([sys.executable, "-c", dedent(program)], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = ran([sys.executable, "-c", dedent(program)], cwd=ROOT, check=True)
     assert "ledgers are kept on Linux, macOS and Windows only" in done.stdout, done.stdout + done.stderr
 
 
@@ -51,14 +52,6 @@ def test_directory_for_a_ledger_is_refused_where_there_is_none() -> None:
 def test_brokers_and_doctor_need_no_kafka_python(tmp_path: Path) -> None:
     """Beside none; scripts/test runs the same beside its version 3."""
     (tmp_path / "kafka.py").write_text('raise ModuleNotFoundError("No module named \'kafka\'", name="kafka")\n')
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*command, "tests/conformance", "tests/testing", "tests/cli/doctor"],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_pytest("tests/conformance", "tests/testing", "tests/cli/doctor", first=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "kafka-python is not installed" in done.stdout

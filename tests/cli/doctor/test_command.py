@@ -267,6 +267,10 @@ def test_brokers_that_do_not_show_their_configs(here: CommandHere) -> None:
             ("rights-missing", "info"),
         ]
         assert found["brokers"][0]["expiration_seconds"] is None
+        cluster.fail_next("DescribeConfigs", CLUSTER_AUTHORIZATION_FAILED)
+        given = "--config", "safeproducer.expiry.ms=90000000"
+        found = document(here.run("doctor", "--bootstrap-servers", cluster.bootstrap, *given, "--json"), 1)
+        assert "safeproducer.expiry.ms is taken: 90000000." in found["findings"][0]["message"]
 
 
 def test_no_broker_answers_at_the_address(command: Any) -> None:

@@ -56,22 +56,6 @@ def test_publishing_is_a_job_of_its_own_and_off() -> None:
     assert workflows.read(ROOT / ".github/workflows/release.yml")["on"] == {"workflow_dispatch": None}
 
 
-@pytest.mark.parametrize(
-    ("schema", "files"),
-    [
-        ("github-workflows", FILES),
-        ("github-issue-forms", sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))),
-        ("citation-file-format", [ROOT / "CITATION.cff"]),
-    ],
-)
-def test_files_for_a_host_fit_their_schema(schema: str, files: list[Path]) -> None:
-    """As scripts/check asks, which asks actionlint, too, where it is installed."""
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}"]
-    done = subprocess.run([*command, "--default-filetype", "yaml", *files], capture_output=True, text=True, check=False)
-    assert files
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_a_job_is_run_step_by_step_up_to_the_first_failure(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """In a clone, with the Python that the job asks for; the values of its matrix are filled in."""
     origin = tmp_path / "origin"

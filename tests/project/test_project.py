@@ -5,34 +5,25 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tomllib
 import venv
 import zipfile
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 import safeproducer
+from tests.contract.support import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, both outputs together."""
-    return subprocess.run(
-        command,
-        cwd=cwd,
-        env=os.environ | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> Any:
+    return ran(command, cwd=cwd, env=os.environ | environment)
 
 
 RARELY_USED = """
@@ -116,7 +107,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built by the installed hatchling: no network."""
     folder = tmp_path_factory.mktemp("wheel")
     built = run(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder)
-    assert built.returncode == 0, built.stdout
+    assert built.returncode == 0, built.stderr
     return next(folder.glob("*.whl"))
 
 
@@ -168,14 +159,14 @@ def test_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -
     home = tmp_path / "environment"
     venv.create(home, with_pip=False, symlinks=True)
     installed = run(uv, "pip", "install", "--offline", "--no-deps", "--python", home / "bin/python", wheel)
-    assert installed.returncode == 0, installed.stdout
+    assert installed.returncode == 0, installed.stderr
     lent = str(Path(pytest.__file__).parents[1])
     found = run(
         home / "bin/python", "-c", "import safeproducer; print(safeproducer.__file__)", cwd=tmp_path, PYTHONPATH=lent
     )
-    assert found.stdout.startswith(str(home)), found.stdout
+    assert found.stdout.startswith(str(home)), found.stderr
     helped = run(home / "bin/safeproducer", "--help", cwd=tmp_path, PYTHONPATH=lent)
-    assert helped.returncode == 0, helped.stdout
+    assert helped.returncode == 0, helped.stderr
     assert "doctor" in helped.stdout
 
 

@@ -26,11 +26,6 @@ def test_values_are_unique(tmp_path: Path) -> None:
     assert len(read_lines([str(path)], 2)) == 2
 
 
-def test_the_default_corpus_is_large_enough() -> None:
-    """The standard library has the promised number of lines."""
-    assert len(read_lines([], 20_000)) == 20_000
-
-
 class Producer:
     """Takes records up to a number, and reports this error for each."""
 

@@ -89,16 +89,6 @@ def test_an_id_is_looked_up_in_the_ledger_of_its_cluster(place: Place, guard: Gu
         assert [ledger.asked for ledger in asked.ledgers] == [True, False], "it comes first, or a table may not show it"
 
 
-def test_a_line_has_the_pattern_of_its_cluster(place: Place, guard: Guard) -> None:
-    """The same line writes to two clusters."""
-    for ended in ("closed", "failed"):
-        take(guard if ended == "closed" else guard_of(OTHER, place), HERE, ended=ended)
-        take(guard if ended == "closed" else guard_of(OTHER, place), HERE)
-    assert read(place).patterns[str(HERE)].code == "one-per-request"
-    names = {name_of(OTHER).removesuffix(SUFFIX): "k2:9092 as User:a"}
-    assert read_host(place, names, 20, paths=True).patterns[str(HERE)].code == "one-per-error"
-
-
 def test_the_hour_is_used_up_by_the_rate_that_is_given(place: Place, guard: Guard) -> None:
     """The same ledger, by two rates."""
     for _ in range(20):

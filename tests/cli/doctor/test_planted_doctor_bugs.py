@@ -131,8 +131,8 @@ bug("own IDs are not joined", command, "look", not_joined, running.test_ids_of_t
 bug("own IDs have no line", host.Host, "lines", {}, here.test_ids_have_their_line)
 bug("lines of another cluster are told", host.Host, "unknown", of_any_ledger, *judging("IDs of the hour"))
 bug("IDs are looked up in all ledgers", host.Host, "joined", of_all, its_cluster)
-pattern_of_cluster = here.test_a_line_has_the_pattern_of_its_cluster
-bug("a line has the pattern of any cluster", host.Host, "joined", of_all, pattern_of_cluster)
+of_any = property(lambda self: {pattern.line: pattern for ledger in self.ledgers for pattern in ledger.patterns})
+bug("a line has the pattern of any cluster", host.Host, "patterns", of_any, its_cluster)
 bug("IDs of another cluster are told as certain", checks, "_OTHERS", "", *judging("IDs that may be"))
 never = property(lambda self: False)
 bug("a configuration judges all ledgers", host.Host, "asks", never, *judging("the limit of a configuration"))

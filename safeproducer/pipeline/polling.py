@@ -270,7 +270,7 @@ class Serving:
         route, self._served_at = self._route, clock.monotonic()
         if self._serves_direct and route.goes_direct:
             route.native.flush(timeout)
-            if len(route.native):  # events, which flush() does not serve once all reports are
+            if self._serves_direct and len(route.native):  # events, if the sender took nothing older in a callback
                 route.native.poll(0)
             self._tell_sender()
             if timeout > 0 and (self._dispatcher.lanes.events or self._report_queue.deferred):

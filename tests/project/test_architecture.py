@@ -51,7 +51,7 @@ BOUNDS: dict[str, dict[str, int]] = {
         "each": 0,
         "files": 239,  # aim: 185; 12 of asyncio, 9 of FakeCluster's groups and transactions, 11 of replication quotas
         "files under 60 lines": 10,
-        "lines": 40_590,  # aim: 26 500 without testing/; FakeCluster 1 870, asyncio 1 900, Spark 1 565
+        "lines": 40_588,  # aim: 26 500 without testing/; FakeCluster 1 870, asyncio 1 900, Spark 1 565
         "lines of pipeline/ and policy/": 14_993,  # aim: 11 000; 521 of many partitions, 282 of transactions
         "reads through three dots": 78,  # aim: 28, one per 1 000 lines; 4 of asyncio, 4 of Spark
         "closures upward": 3,

@@ -5,7 +5,7 @@ import time
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -122,6 +122,24 @@ def test_callbacks_come_in_the_order_of_their_records(producer: SafeProducer, se
     assert beside
     assert min(beside) > polling._ROUND, "a native flush() would go on with what is younger"
     assert ran == {0: list(range(0, 200, 2)), 1: list(range(1, 200, 2))}
+
+
+@pytest.mark.parametrize("serve", SERVES)
+def test_what_the_sender_took_runs_before_what_came_behind_it(
+    cluster: FakeCluster, producer: SafeProducer, serve: str
+) -> None:
+    """Its report came when the sender had looked, and the callback ended before it looked again."""
+    ran, engine = list[int](), engine_of(producer)
+    until(lambda: engine.route.goes_direct, "records go directly", PATIENCE)
+    with ExitStack() as later, blocked(producer, SERVES[serve]):
+        producer.produce("orders", b"1", partition=0, on_delivery=lambda *_: ran.append(1))
+        until(lambda: engine.counters.report_queue.reports.count, "the sender has taken it", PATIENCE)
+        later.enter_context(mock.patch.object(Serving, "stand_by"))
+        producer.produce("orders", b"2", partition=0, on_delivery=lambda *_: ran.append(2))
+        until(lambda: len(cluster.log("orders", 0)) == 4, "the second is written", PATIENCE)
+        time.sleep(SHORT)  # it is acknowledged, too
+    assert producer.flush(20) == 0
+    assert ran == [1, 2]
 
 
 @pytest.mark.parametrize("serve", SERVES)

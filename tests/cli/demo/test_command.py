@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import sysconfig
+import time
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,18 @@ def test_a_record_that_fails_spoils_the_demo(command: Any, tmp_path: Path) -> No
     total = json.loads(done.stdout)["total"]
     assert (total["accepted"], total["delivered"], total["refused"], total["lost"]) == (2, 2, 1, 0)
     assert b"MSG_SIZE_TOO_LARGE" in done.stderr
+
+
+def test_a_fatal_error_ends_the_demo(here: CommandHere) -> None:
+    """The producer itself ends what it has accepted: nobody waits for the time-out."""
+    with FakeCluster(1) as cluster:
+        cluster.fail_next("InitProducerId", 31, 1_000)
+        started = time.monotonic()
+        done = here.run("demo", "--json", "--bootstrap-servers", cluster.bootstrap, "--timeout", "100")
+        assert time.monotonic() - started < 60
+    assert done.returncode == 1
+    total = json.loads(done.stdout)["total"]
+    assert total["not_written"] == total["accepted"] < 20_000
 
 
 @pytest.mark.parametrize(

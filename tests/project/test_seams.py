@@ -86,34 +86,6 @@ def test_a_late_subscriber_is_woken_at_once(cluster: FakeCluster) -> None:
 # --- there is room ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["auto", "held"])
-def test_a_coroutine_that_was_refused_waits_for_room(cluster: FakeCluster, mode: str) -> None:
-    """Each record of a producer with a buffer of five is accepted in the end; who is woken was refused before."""
-
-    async def accepted() -> tuple[int, int]:
-        loop, room, refused = asyncio.get_running_loop(), asyncio.Event(), 0
-        config = {**HELD, "queue.buffering.max.messages": 5, "safeproducer.max.block.ms": 0}
-        with SafeProducer({**config, "bootstrap.servers": cluster.bootstrap, "safeproducer.mode": mode}) as producer:
-            for number in range(20):
-                while True:
-                    try:
-                        producer.produce("t", b"%d" % number)
-                        break
-                    except QueueFullError:
-                        refused += 1
-                    engine_of(producer).when_room(lambda: loop.call_soon_threadsafe(room.set))
-                    serving = loop.run_in_executor(None, producer.flush, PATIENCE)
-                    await asyncio.wait_for(room.wait(), PATIENCE)
-                    room.clear()
-                    await serving
-            producer.flush(PATIENCE)
-            return producer.snapshot().delivered, refused
-
-    delivered, refused = asyncio.run(accepted())
-    assert delivered == 20
-    assert refused >= 3
-
-
 def test_room_wakes_once_and_only_when_there_is_some() -> None:
     """Nothing is delivered nowhere: only a purge makes room."""
     calls = list[int]()

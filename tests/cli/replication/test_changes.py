@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -161,22 +160,6 @@ def test_a_rate_that_somebody_set_is_kept(kafka: Kafka, run: Any) -> None:
     assert found["seconds"][0] < 20
 
 
-def test_a_foreign_throttle_survives(kafka: Kafka, run: Any) -> None:
-    """Entries of the same list, another topic's `*`, and the rates that they need, while those replicas move."""
-    foreign = {("a", 1): (frozenset({2}), frozenset({1})), ("b", 0): (frozenset({1}), frozenset({2}))}
-    kafka.moves = foreign
-    kafka.configs["a"] = {LEADERS: "1:2", FOLLOWERS: "1:1"}
-    kafka.configs["b"] = dict.fromkeys((LEADERS, FOLLOWERS), "*")
-    kafka.configs[1] = dict.fromkeys(RATES, "7000000")
-    before = deepcopy({of: kafka.configs[of] for of in (1, "b")})
-    assert run("throttle", "--rate", "5MB", "--yes")[0] == 1
-    assert kafka.configs["a"] == {LEADERS: "1:2,0:1,0:2", FOLLOWERS: "1:1,0:3"}
-    assert run("clear", "--yes", file=None)[0] == 0
-    assert kafka.configs["a"] == {LEADERS: "1:2", FOLLOWERS: "1:1"}
-    assert {of: kafka.configs[of] for of in (1, "b")} == before
-    assert kafka.configs[3] == {}
-
-
 def test_clear_with_a_file_takes_only_what_belongs_to_it(kafka: Kafka, run: Any) -> None:
     """Somebody's throttle without a move stays, and the rates of its brokers; without the file it goes."""
     kafka.configs["a"] = {LEADERS: "0:1,0:2,1:2", FOLLOWERS: "0:3"}
@@ -299,7 +282,7 @@ LISTS = st.one_of(st.just(ThrottledReplicas(every=True)), st.builds(ThrottledRep
 @given(
     st.dictionaries(st.tuples(st.sampled_from("ab"), st.sampled_from(Side)), LISTS),
     st.dictionaries(st.tuples(st.integers(1, 3), st.sampled_from(Side)), st.just(7e6)),
-    st.dictionaries(st.sampled_from(list(KNOWN)), st.just((frozenset({1, 2}), frozenset({3}))), max_size=2),
+    st.dictionaries(st.sampled_from(list(KNOWN)), st.sampled_from([MOVE["a", 0], (frozenset({1}),) * 2]), max_size=2),
 )
 def test_what_belongs_to_a_move_stays_and_all_else_goes(lists: Any, rates: Any, moving: Any) -> None:
     """By the configs as Kafka has them, before and after `clear`; a second one finds nothing."""
@@ -318,7 +301,9 @@ def test_what_belongs_to_a_move_stays_and_all_else_goes(lists: Any, rates: Any, 
         assert left.every is (one.every and topic in topics)
         assert left.entries == {entry for entry in one.entries if (topic, entry[0]) in moving}
     listed = {broker for one in after.lists.values() for _, broker in one.entries}
-    needed = listed | ({1, 2, 3} if moving else set())
+    whole = {topic for (topic, _), one in after.lists.items() if one.every}
+    needed = listed.union(*(side for move in moving.values() for side in move))
+    needed = needed.union(*(one.replicas for (topic, _), one in KNOWN.items() if topic in whole))
     assert {key for key, rate in after.rates.items() if rate is not None} == {key for key in rates if key[0] in needed}
     assert to_clear(kafka.look(), {}) == []
 

@@ -38,6 +38,7 @@ def test_application_orders_arrive(kafka: KafkaCluster, topic: TopicFactory) -> 
     assert {(record.key or b"").decode(): json.loads(record.value or b"")["amount"] for record in records} == orders
     assert {tuple(record.headers or ()) for record in records} == {(("content-type", b"application/json"),)}
     printed = ", ".join(f"{len(records)} on partition {number}" for number, records in enumerate(partitions))
+    assert done.stdout.startswith("2000 of 2000 orders delivered in ")
     assert done.stdout.rstrip().endswith(f"to {name}: {printed}")
 
 

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NOBODY = "127.0.0.1:1"
@@ -80,13 +79,6 @@ def test_only_safeproducer_doubles_no_record() -> None:
     assert [row[-1] for row in cells] == ["0", "0"]
 
 
-def test_application_counts_each_order() -> None:
-    """The application says how many orders were delivered and on which partitions."""
-    done = run("application.py", "--orders", "200")
-    assert "200 of 200 orders delivered" in done.stdout
-    assert sum(int(part.split()[0]) for part in done.stdout.split(": ")[1].split(", ")) == 200
-
-
 UNREACHABLE = {
     "application.py": ("--orders 5 --deadline 0.5", "0 of 5 orders delivered", "5 orders are not written"),
     "migrate.py": ("--events 5 --deadline 0.5", "0 delivered, 5 unresolved", ""),
@@ -149,36 +141,6 @@ def test_service_stops_after_its_records() -> None:
     """The service produces exactly as many records as it was told."""
     done = run("service_loop.py", "--records", "50", "--rate", "500")
     assert "50 accepted, 50 delivered, 0 failed" in done.stdout
-
-
-def written(bootstrap: str, topic: str) -> int:
-    """How many records the mock cluster has of the topic."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "count", "log_level": 0})
-    try:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        ends = [consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10) for number in partitions]
-        return sum(high for _, high in ends)
-    finally:
-        consumer.close()
-
-
-def test_service_drains_on_sigterm(mock_bootstrap: str) -> None:
-    """SIGTERM makes a busy service deliver all that it accepted, say so and exit with 0."""
-    args = ["--bootstrap-servers", mock_bootstrap, "--topic", "sigterm", "--rate", "200"]
-    command = [sys.executable, "-W", "error", str(EXAMPLES / "service_loop.py"), *args]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as service:
-        try:
-            deadline = time.monotonic() + 30
-            while written(mock_bootstrap, "sigterm") < 20:
-                assert time.monotonic() < deadline, "the service writes nothing"
-            service.send_signal(signal.SIGTERM)
-            output, errors = service.communicate(timeout=30)
-        finally:
-            service.kill()
-    assert service.returncode == 0, errors
-    accepted, delivered, failed = (int(part.split()[0]) for part in output.splitlines()[-1].split(", "))
-    assert (delivered, failed) == (accepted, 0)
-    assert written(mock_bootstrap, "sigterm") == accepted
 
 
 def test_worker_ends_by_a_signal() -> None:

@@ -23,8 +23,9 @@ FROZEN = {
         CallSite CallbackReentryError CloseReport ConfigurationError ConfigurationTypeError ConfigurationValueError
         DeliveryError FatalError ForkedProducerError Health HealthReason HoldReason Hook LanesChanged Outcome
         PartitionSnapshot ProducerChurn ProducerClosedError ProducerIdLimitError ProducerIdLimited ProducerInfo
-        QueueFullError Record RecordsLost ReplicationChanged ReplicationSnapshot ReplicationState SafeProducer
-        SafeProducerError SafeSerializingProducer Snapshot Throttled WindowChanged WindowSnapshot
+        ProducerRenewed QueueFullError Record RecordAbandoned RecordsLost ReplicationChanged ReplicationSnapshot
+        ReplicationState SafeProducer SafeProducerError SafeSerializingProducer Snapshot Throttled TransactionAborted
+        TransactionEnded TransactionError TransactionUnknown TransactionsSnapshot WindowChanged WindowSnapshot
         BatchReport KafkaWriteError SafeProducerDataSource SafeProducerSink FakeCluster""",
     "methods": """
         produce produce_batch poll flush purge close snapshot explain health list_topics cluster_id set_sasl_credentials

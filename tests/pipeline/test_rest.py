@@ -10,7 +10,6 @@ import pytest
 
 from safeproducer.pipeline.dispatch import updates
 from safeproducer.pipeline.sender import LONGEST_IDLE_SLEEP, LONGEST_SLEEP
-from safeproducer.pipeline.turn import Turns
 from tests.pipeline.rig import Rig, rigged
 from tests.pipeline.warmed import warmed
 
@@ -26,7 +25,8 @@ def resting(config: dict[str, Any]) -> Iterator[tuple[Rig, mock.MagicMock]]:
     """A producer whose records are delivered and whose statistics say so, and its whole turns."""
     with warmed(config, NEAR, {"a": 2}, rest=10) as rig:
         rig.poll(0)
-        with mock.patch.object(Turns, "_turn", autospec=True, side_effect=Turns._turn) as whole:
+        turns = rig.engine.turns  # its own: a producer of another test may not have ended yet
+        with mock.patch.object(turns, "_turn", wraps=turns._turn) as whole:
             yield rig, whole
 
 

@@ -311,6 +311,7 @@ class Serving:
         while True:
             dispatcher.schedule.flush(clock.monotonic() + _LINGER_OFF)
             dispatcher.schedule.hurry()
+            self._updates.hurry()  # they alone tell that a report waits only for a signal handler, the caller
             if not self._route.sender.alive:  # at exit: nobody else ends records whose time is over
                 self._route.sender.wait(0.0)
             remaining = _ROUND if deadline is None else max(0.0, deadline - clock.monotonic())

@@ -125,13 +125,13 @@ def test_statistics_of_its_batch_lane_are_not_read_either() -> None:
         heard.holds.lane_is_ready()
         heard._last_read = heard._last_read[0], 1.0  # there it takes long
         rig.report_queue(5)
-        assert heard._skipped is not None, "those of the direct lane are skipped"
+        assert heard.skipped is not None, "those of the direct lane are skipped"
         with mock.patch.object(updates, "read", wraps=updates.read) as read:
-            heard.statistics(heard._skipped[1], beside=True)
+            heard.statistics(heard.skipped[1], beside=True)
             heard.read_arrived()
             assert not read.call_count
             heard.holds.lane_ready = False
-            heard.statistics(heard._skipped[1], beside=True)
+            heard.statistics(heard.skipped[1], beside=True)
             heard.read_arrived()
             assert read.call_count == 1, "one that is not known to be ready is waited for"
 

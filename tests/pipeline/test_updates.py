@@ -177,7 +177,7 @@ def test_statistics_that_cost_much_are_read_less_often(updates: ClientUpdates, m
         assert updates._last_read[1] == 0.1, "also those that records wait for"
         now += 0.2
         updates.catch_up(1)
-        assert updates._skipped is None
+        assert updates.skipped is None
         assert updates._last_read[0] == now
 
 
@@ -225,7 +225,7 @@ def test_an_idle_producer_has_read_that_none_is_under_way(updates: ClientUpdates
             now, updates._last_read = now + 0.5, (updates._last_read[0], 0.05)
             tell(updates, statistics(1, NEAR))
         assert direct.backlogs.earliest() is None
-        assert updates._skipped is not None
+        assert updates.skipped is not None
 
 
 @pytest.mark.parametrize("because", ["a broker throttles", "records were accepted"])
@@ -242,7 +242,7 @@ def test_statistics_in_use_are_read_though_nothing_is_under_way(updates: ClientU
         ):
             updates._last_read = (time.monotonic() - 0.5, 0.05)
             updates.statistics(statistics(1, NEAR))
-        assert updates._skipped is None
+        assert updates.skipped is None
         updates.read_arrived()
 
 

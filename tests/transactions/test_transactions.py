@@ -193,11 +193,13 @@ def test_a_signal_handler_that_interrupted_a_callback_ends_no_transaction(produc
 
 @pytest.mark.parametrize("settings", [{"enable.idempotence": False}, {"transactional.id": "u"}], ids=["plain", "txn"])
 def test_flush_in_a_signal_handler_that_interrupted_a_callback(mock_bootstrap: str, settings: dict[str, Any]) -> None:
-    """Only the callback that it interrupted is left: it need not wait for that."""
+    """Only the callback that it interrupted is left: it need not wait for that. Statistics tell, which are read seldom
+    once nothing is under way."""
     producer = SafeProducer({"bootstrap.servers": mock_bootstrap, "log_level": 0, **settings})
     took: list[float] = []
 
     def handler(number: int, frame: Any) -> None:
+        time.sleep(2)  # several statistics say that nothing is under way
         started = time.monotonic()
         producer.flush(30)
         took.append(time.monotonic() - started)
@@ -210,7 +212,7 @@ def test_flush_in_a_signal_handler_that_interrupted_a_callback(mock_bootstrap: s
             producer, "topic", b"v", on_delivery=lambda error, message: signal.raise_signal(signal.SIGUSR1), seconds=60
         )
     assert len(took) == 1
-    assert took[0] < 25
+    assert took[0] < 15
     producer.close()
 
 

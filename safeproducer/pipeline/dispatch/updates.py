@@ -45,7 +45,7 @@ class ClientUpdates:
         self._hold: Callable[[], object] = bool
         self._arrived: dict[int, str] = {}  # by lane, the last statistics that wait to be read
         self._batch_statistics: Statistics | None = None
-        self._skipped: tuple[int, str] | None = None
+        self.skipped: tuple[int, str] | None = None
         self._idle = self._accepted = 0
         self._last_read = (0.0, 0.0)  # (when it ended, how long it took, that of both lanes together)
         self._clock = LibrdkafkaClock()
@@ -127,10 +127,9 @@ class ClientUpdates:
             self.holds.round_trip.guess(seconds)
         self.changed = True
 
-    @property
-    def skipped(self) -> bool:
-        """Whether the last statistics were not read."""
-        return self._skipped is not None
+    def hurry(self) -> None:
+        """Somebody waits: statistics are read as of a producer in use. Any thread."""
+        self._idle = 0
 
     def _skips(self, lane: int, text: str) -> bool:
         """Whether statistics need not be read: nothing is produced, and it takes a while with many partitions."""
@@ -150,11 +149,11 @@ class ClientUpdates:
         else:
             pause = self._pause(now)
         if now < read_until + pause and lane not in self._arrived and not self.holds.cluster.calls:
-            self._skipped = lane, text
+            self.skipped = lane, text
             if idle and direct is not None:
                 direct.backlogs.idle(now)
             return True
-        self._skipped = None
+        self.skipped = None
         return False
 
     def _pause(self, now: float) -> float:
@@ -170,9 +169,9 @@ class ClientUpdates:
 
     def catch_up(self, waiting: int) -> None:
         """Read what was skipped, before the first of the records that wait now is handed over."""
-        skipped = self._skipped if waiting else None
+        skipped = self.skipped if waiting else None
         if skipped is not None and clock.monotonic() >= self._last_read[0] + self._least_pause:
-            self._skipped, self._idle = None, 0
+            self.skipped, self._idle = None, 0
             self._arrive(*skipped)
             self.read_arrived()
 
@@ -184,7 +183,7 @@ class ClientUpdates:
         """
         lane = _BATCH_LANE if beside or self.holds.direct is None else DIRECT_LANE
         if beside:
-            skips = self._skipped is not None and self.holds.lane_ready
+            skips = self.skipped is not None and self.holds.lane_ready
         else:
             skips = self.delivery.mode == "passthrough" or self._skips(lane, text)
         if not skips:

@@ -14,6 +14,7 @@ from integration.kafka.log import read_records
 from safeproducer import SafeProducer
 from safeproducer.pipeline import reuse
 from safeproducer.runtime.patience import Patience
+from tests.inside import engine_of
 
 COUNT = 1000
 
@@ -42,6 +43,8 @@ def test_a_thousand_one_after_another(
     monkeypatch.setattr(reuse, "Patience", lambda seconds, starved: Patience(10 * seconds, starved))
     name, told, present = topic(), Counter[tuple[int, bool]](), [0]
     seen: list[int] = []
+    changes: list[tuple[int, int, bool, float]] = []
+    natives: list[Any] = []
 
     def note(number: int) -> Callable[..., None]:
         def report(error: Any, _: Any) -> None:
@@ -55,6 +58,12 @@ def test_a_thousand_one_after_another(
         producer = SafeProducer(reusing(kafka, **{"client.id": name}))
         producer.produce(name, b"%d" % number, on_delivery=note(number))
         assert producer.flush(30) == 0
+        engine = engine_of(producer)
+        round_trip = engine.updates.holds.round_trip
+        if natives != (now := list(engine.natives)):
+            changes.append((number, len(now), round_trip.long, round_trip.seconds))
+            natives[:] = now
+        del engine, round_trip
         if number in (COUNT // 10, COUNT - 1):
             seen.append(connections(kafka))
         if number % 2:
@@ -62,7 +71,7 @@ def test_a_thousand_one_after_another(
         present[0] = -1
         del producer
     assert told == {(number, True): 1 for number in range(COUNT)}
-    assert len(ids(kafka, name)) == 1
+    assert len(ids(kafka, name)) == 1, f"of which producer, how many clients then, whether far, distance: {changes}"
     assert seen[0] == seen[1], "connections"
     values = Counter(record.value for record in read_records(kafka.bootstrap, name)[0])
     assert values == {b"%d" % number: 1 for number in range(COUNT)}

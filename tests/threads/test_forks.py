@@ -32,8 +32,8 @@ def fork_in_c() -> int:
     No other thread may have asked for that lock: in the child this one would wait for it to take it, without any hook
     of Python's that tells it better. So such a thread asks late.
     """
-    time.sleep(0.05)  # one that has asked already gets it
     with switching(1000):
+        time.sleep(0.05)  # one that has asked already, or waits by the interval of before, gets it
         return int(ctypes.PyDLL(None).fork())
 
 
